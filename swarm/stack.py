@@ -17,6 +17,7 @@ import yaml
 
 from cluster_serving.client.servers.config.file_here import DEFAULT_CONFIG
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.swarm import docker
 from cluster_serving.swarm.live import Stack
 
@@ -218,10 +219,14 @@ def save(document: Document, folder: Path) -> None:
                 copy = folder / path.name
                 while taken.setdefault(copy, path) != path:
                     copy = folder / f"{key}-{copy.name}"
-                write = _write_secret if part == "secrets" else Path.write_bytes
-                write(copy, path.read_bytes())
+                if part == "secrets":
+                    _write_secret(copy, path.read_bytes())
+                else:
+                    with whole_file(copy) as stream:
+                        stream.write(path.read_bytes())
             entry["file"] = f"./{copy.relative_to(folder)}" if copy.is_relative_to(folder) else str(path)
-    (folder / _STACK_FILE).write_text(to_text(document), encoding="utf-8")
+    with whole_file(folder / _STACK_FILE) as stream:
+        stream.write(to_text(document).encode())
 
 
 class _Loader(yaml.SafeLoader):
@@ -252,7 +257,7 @@ def _files_of(document: Document, part: str) -> list[tuple[str, dict[str, Any]]]
 def _write_secret(path: Path, content: bytes) -> None:
     """Write a file that only its owner can read. An older file is removed, because it would keep its mode."""
     path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+    with whole_file(path, 0o600) as stream:
         stream.write(content)
 
 

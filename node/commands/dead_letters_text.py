@@ -11,6 +11,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -20,6 +21,7 @@ from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.servers.process.printable import printable
 from cluster_serving.client.servers.process.redaction import redact
 from cluster_serving.client.servers.process.table import Table, facts
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.client.wire.dead_letter import DeadLetter
 from cluster_serving.node.commands.record_view import FieldView, view_fields
 from cluster_serving.node.writer.dead_letters import DeadLetters
@@ -131,27 +133,10 @@ def private_file(path: str, overwrite: bool) -> Generator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    target = draft = Path(path)
-    if overwrite:
-        if target.exists() and not target.is_file():
-            with target.open("w", encoding="ascii") as stream:
-                yield stream
-            return
-        target = target.resolve()
-        draft = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as error:
-        raise Fault(f"{path} exists: name another file, or add --force to write over it") from error
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, path) from error
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-            yield stream
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    if not overwrite and os.path.lexists(path):
+        raise Fault(f"{path} exists: name another file, or add --force to write over it")
+    with whole_file(Path(path), 0o600) as stream, TextIOWrapper(stream, encoding="ascii") as text:
+        yield text
 
 
 def _reason(letter: DeadLetter) -> dict[str, Any]:

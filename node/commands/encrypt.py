@@ -10,6 +10,7 @@ import click
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
 from cluster_serving.client.servers.process.printable import printable
+from cluster_serving.client.servers.process.whole_file import whole_file
 
 if TYPE_CHECKING:
     from pydantic import SecretStr
@@ -63,7 +64,7 @@ def encrypt(source: Path, target: Path, secret_file: Path | None, salt_file: Pat
         raise Fault(f"nothing was encrypted: {error}") from error
     for clear, sealed in pairs:
         sealed.parent.mkdir(parents=True, exist_ok=True)
-        with clear.open("rb") as content, sealed.open("wb") as stream:
+        with clear.open("rb") as content, whole_file(sealed) as stream:
             cipher.seal_file(content, stream)
         say(f"{clear} -> {sealed}")
     click.echo(_NEXT.format(target=printable(str(target.absolute()))))

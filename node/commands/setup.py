@@ -10,6 +10,7 @@ import click
 from cluster_serving.client.servers.config.file_here import DEFAULT_CONFIG, file_here
 from cluster_serving.client.servers.process.command import SETTINGS, Command, say
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.node.lifecycle.options import StartOptions, start_options
 
 _TEMPLATE = Path(__file__).parents[1] / "config" / DEFAULT_CONFIG
@@ -19,12 +20,11 @@ _TEMPLATE = Path(__file__).parents[1] / "config" / DEFAULT_CONFIG
 def init() -> None:
     """Put a config.yaml here, unless the file exists."""
     file = Path(DEFAULT_CONFIG)
+    already = "already " if os.path.lexists(file) else ""
     try:
-        with file.open("x", encoding="utf-8") as stream:
-            stream.write(_TEMPLATE.read_text(encoding="utf-8"))
-        already = ""
-    except FileExistsError:
-        already = "already "
+        if not already:
+            with whole_file(file) as stream:
+                stream.write(_TEMPLATE.read_bytes())
     except OSError as error:
         raise Fault(f"{file.absolute()}: {error.strerror}. Initialization failed.") from error
     click.echo("Cluster Serving config file prepared.")

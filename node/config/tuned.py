@@ -6,7 +6,6 @@ The conditions are hashed: processor, budget, versions, and every setting that c
 conditions costs nothing. The model, which may have gigabytes, is read only if the conditions fit.
 """
 
-import os
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import msgspec
 import structlog
 from msgspec.structs import replace
 
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.node.config.choice import Choice, Given
 from cluster_serving.node.config.conditions import CPUINFO, key_of, of_runtime
 from cluster_serving.node.config.loading import Config
@@ -126,9 +126,9 @@ class Store:
         tuned = Tuned(choice, time.time_ns() // 1_000_000, known, found, _data(config, choice))
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         file = self._directory / f"{key_of(known)}-{_hash(model_hash)}.json"
-        draft = file.with_suffix(f".{os.getpid()}")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(tuned)))
-        return draft.replace(file)
+        with whole_file(file) as stream:
+            stream.write(msgspec.json.format(msgspec.json.encode(tuned)))
+        return file
 
 
 def is_open(config: Config, backend: str) -> bool:

@@ -3,7 +3,6 @@
 <home>/.doctor.json     code to {until_ms, findings: subject to {status, amount}}, as the findings were when they were muted
 """
 
-import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from cluster_serving.client.servers.checks import WORST, Finding, Status
+from cluster_serving.client.servers.process.whole_file import whole_file
 
 _WORSE = 1.5  # times the amount at the time of the mute: measured amounts go up and down
 
@@ -76,6 +76,5 @@ class Mutes:
 
     def _write(self, mutes: dict[str, Mute]) -> None:
         self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._file.with_name(f"{self._file.name}.{os.getpid()}")
-        draft.write_bytes(msgspec.json.format(msgspec.json.encode(mutes)))
-        draft.replace(self._file)
+        with whole_file(self._file) as stream:
+            stream.write(msgspec.json.format(msgspec.json.encode(mutes)))

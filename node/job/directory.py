@@ -41,6 +41,7 @@ import msgspec
 import psutil
 
 from cluster_serving.client.servers.process.exit_codes import ExitCode, Fault
+from cluster_serving.client.servers.process.whole_file import whole_file
 
 _LONGEST_NAME = 180  # file systems allow 255 bytes
 # `Job.running` takes the lock for an instant, so a lock counts as taken only after this time.
@@ -309,15 +310,10 @@ class Job:
 
     def _write(self, name: str, content: bytes) -> Path:
         """Replace a file in a single step, and return the path."""
-        file, draft = self.directory / name, self.directory / f".{name}.{os.getpid()}"
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
-            return draft.replace(file)
-        except OSError as error:
-            draft.unlink(missing_ok=True)
-            raise OSError(error.errno, error.strerror, str(file)) from error  # the error of a full disk names no file
+        file = self.directory / name
+        with whole_file(file, 0o600) as stream:
+            stream.write(content)
+        return file
 
 
 def all_jobs(environ: Mapping[str, str] = os.environ) -> list[Job]:

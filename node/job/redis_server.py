@@ -21,6 +21,7 @@ import psutil
 import redis
 
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.node.job import detached
 from cluster_serving.node.job.directory import all_jobs, state_home
 from cluster_serving.node.job.redis_errors import RedisUnavailable
@@ -119,15 +120,14 @@ def start(
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     directory = directory.resolve()
     # A file instead of arguments, because the quoting of arguments differs between versions of Redis.
-    conf = directory / _CONF_NAME
-    conf.touch(mode=0o600)
     escaped = str(directory).replace("\\", "\\\\").replace('"', '\\"')
     text = _CONF.format(port=port, directory=escaped, max_memory_bytes=max_memory_bytes)
     if password:
         # Any password can be written with each byte in hexadecimal.
         in_hex = "".join(f"\\x{byte:02x}" for byte in password.encode())
         text += f'requirepass "{in_hex}"\n'
-    conf.write_text(text, encoding="utf-8")
+    with whole_file(directory / _CONF_NAME, 0o600) as stream:
+        stream.write(text.encode())
     return _launch(directory, server or find_server(os.environ, directory), port, password)
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.node.load.measure import Measured
 
 _INCHES = (8.0, 8.0)
@@ -46,4 +47,5 @@ def draw(rounds: Sequence[Measured], title: str, path: Path) -> None:
     exceeded.invert_xaxis()
     for axes in (rates, over_time, exceeded):
         axes.grid(alpha=0.3)
-    figure.savefig(path, format="png", dpi=_DPI)
+    with whole_file(path) as stream:
+        figure.savefig(stream, format="png", dpi=_DPI)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.node.config.choice import Shape
 from cluster_serving.node.tuning.report import TuningReport
 
@@ -34,4 +35,5 @@ def draw(report: TuningReport, title: str, path: Path) -> None:
     axes.set(title=title, xlabel="batch size", ylabel="records/s", ylim=(0, 1.1 * most))
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, format="png", dpi=_DPI)
+    with whole_file(path) as stream:
+        figure.savefig(stream, format="png", dpi=_DPI)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.swarm.plan.planning import Demand, Plan
 
 _INCHES = (8.0, 5.0)
@@ -37,4 +38,5 @@ def draw(demand: Demand, plan: Plan, title: str, path: Path) -> None:
     axes.set(title=title, xlabel="records/s", ylabel="latency (ms)")
     axes.grid(alpha=0.3)
     axes.legend()
-    figure.savefig(path, format="png", dpi=_DPI)
+    with whole_file(path) as stream:
+        figure.savefig(stream, format="png", dpi=_DPI)

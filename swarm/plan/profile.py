@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 
 from cluster_serving.client.servers.process.exit_codes import Fault
+from cluster_serving.client.servers.process.whole_file import whole_file
 
 CALLS = 4
 """Calls of Redis on the way of a batch: enqueue, read, finish, reply."""
@@ -107,7 +108,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Raises:
             OSError: the file cannot be written.
         """
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
+        with whole_file(path) as stream:
+            stream.write(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
 
     @classmethod
     def read(cls, path: Path) -> "Profile":
