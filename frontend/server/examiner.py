@@ -47,9 +47,10 @@ def is_open(facts: FrontendFacts) -> Verdict:
     interface = facts.config.interface
     if facts.config.api_keys_file or _is_local(interface):
         return Verdict("ok", "API keys are needed" if facts.config.api_keys_file else f"listens on {interface} alone")
+    port = f"port {facts.config.port}" if facts.config.port else "its port"  # 0: any free port
     return Verdict(
         "warn",
-        f"listens on {interface} without API keys: everybody who reaches port {facts.config.port} can call every model",
+        f"listens on {interface} without API keys: everybody who reaches {port} can call every model",
         "set apiKeysFile to a file with a key a line, or interface to 127.0.0.1",
         "openssl rand -hex 24 > api_keys.txt",
         1,
