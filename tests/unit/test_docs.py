@@ -254,7 +254,9 @@ def named_command(words: list[str]) -> tuple[click.Command, str]:
 def unknown_commands(page: Path) -> Iterator[str]:
     lines = code(page).replace("\\\n", " ").splitlines()
     calls = [
-        call for line in lines for call in re.findall(r"(?:^|[;|&(\w$] )cluster-serving ([a-z][^#|;&`]*)", line.strip())
+        call
+        for line in lines
+        for call in re.findall(r"(?:^|[;|&()\w$] +)cluster-serving ([a-z][^#|;&`]*)", line.strip())
     ]
     for call in calls:
         words = call.split()
