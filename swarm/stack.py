@@ -255,7 +255,7 @@ def _files_of(document: Document, part: str) -> list[tuple[str, dict[str, Any]]]
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read. An older file is removed, because it would keep its mode."""
+    """Write a file that only its owner can read. A link of that name is removed: the content would go to its file."""
     path.unlink(missing_ok=True)
     with whole_file(path, 0o600) as stream:
         stream.write(content)

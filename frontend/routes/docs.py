@@ -62,9 +62,8 @@ def document() -> dict[str, Any]:
 @routes.get("/openapi.json", "openapi", is_open=True)
 async def openapi(request: Request) -> HTTPResponse:
     """Return 200 and the OpenAPI document with the address by which the client has come, to a proxy with TLS perhaps."""
-    told = (
-        request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
-    )  # of several proxies the first
+    # Of several proxies the first.
+    told = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
     scheme = told if told in ("http", "https") else request.scheme
     return json_response({**document(), "servers": [{"url": f"{scheme}://{request.host}"}]})
 

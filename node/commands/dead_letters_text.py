@@ -5,10 +5,9 @@ The secrets of the configuration are written as `***`.
 
 import base64
 import json
-import os
 import sys
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from io import TextIOWrapper
@@ -133,10 +132,13 @@ def private_file(path: str, overwrite: bool) -> Generator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    if not overwrite and os.path.lexists(path):
-        raise Fault(f"{path} exists: name another file, or add --force to write over it")
-    with whole_file(Path(path), 0o600) as stream, TextIOWrapper(stream, encoding="ascii") as text:
-        yield text
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(whole_file(Path(path), 0o600, new=not overwrite))
+        except FileExistsError as error:
+            raise Fault(f"{path} exists: name another file, or add --force to write over it") from error
+        with TextIOWrapper(stream, encoding="ascii") as text:
+            yield text
 
 
 def _reason(letter: DeadLetter) -> dict[str, Any]:

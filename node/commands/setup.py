@@ -20,11 +20,12 @@ _TEMPLATE = Path(__file__).parents[1] / "config" / DEFAULT_CONFIG
 def init() -> None:
     """Put a config.yaml here, unless the file exists."""
     file = Path(DEFAULT_CONFIG)
-    already = "already " if os.path.lexists(file) else ""
+    already = ""
     try:
-        if not already:
-            with whole_file(file) as stream:
-                stream.write(_TEMPLATE.read_bytes())
+        with whole_file(file, new=True) as stream:
+            stream.write(_TEMPLATE.read_bytes())
+    except FileExistsError:
+        already = "already "
     except OSError as error:
         raise Fault(f"{file.absolute()}: {error.strerror}. Initialization failed.") from error
     click.echo("Cluster Serving config file prepared.")

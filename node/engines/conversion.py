@@ -175,10 +175,12 @@ def _bind(kind: str, names: Sequence[str], ports: Sequence[Any], path: Path, ord
 
 def _without_bfloat16(model: Any) -> Any:
     """Return the model with float32 in place of bfloat16 outputs, whose memory OpenVINO gives to numpy as float16."""
+    found = [at for at, port in enumerate(model.outputs) if port.element_type == ov.Type.bf16]
+    if not found:
+        return model
     processor = ov.preprocess.PrePostProcessor(model)
-    for at, port in enumerate(model.outputs):
-        if port.element_type == ov.Type.bf16:
-            processor.output(at).tensor().set_element_type(ov.Type.f32)
+    for at in found:
+        processor.output(at).tensor().set_element_type(ov.Type.f32)
     return processor.build()
 
 

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from cluster_serving.client.servers.process.backoff import Backoff
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.node.job import detached, redis_server
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_server import Listener
@@ -154,7 +155,6 @@ class RedisWatch:
         if restarts is not None:
             seen = Watched(restarts, time.time_ns() // 1_000_000)
         seen.problem = problem
-        draft = self._directory / f".{_WATCH}.{threading.get_native_id()}"
-        with suppress(OSError):  # `status` knows less then, but the watch goes on
-            draft.write_bytes(msgspec.json.encode(seen))
-            draft.replace(self._directory / _WATCH)
+        # Without the file `status` knows less, but the watch goes on.
+        with suppress(OSError), whole_file(self._directory / _WATCH) as stream:
+            stream.write(msgspec.json.encode(seen))

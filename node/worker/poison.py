@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from cluster_serving.client.servers.process.whole_file import whole_file
 from cluster_serving.node.models.base import Array, Backend, TensorSpec
 
 VARIABLE: Final = "CHAOS_POISON"
@@ -49,9 +50,8 @@ class Poison(msgspec.Struct, frozen=True):
 
     def write(self, path: Path) -> None:
         """Write the file in one step."""
-        draft = path.with_suffix(".draft")
-        draft.write_bytes(msgspec.json.encode(self))
-        draft.replace(path)
+        with whole_file(path) as stream:
+            stream.write(msgspec.json.encode(self))
 
 
 def row_keys(batch: Mapping[str, Array], inputs: Sequence[TensorSpec]) -> list[bytes]:

@@ -72,6 +72,24 @@ def test_a_file_has_its_permissions_also_in_place_of_another(tmp_path: Path) -> 
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"now", 0o600)
 
 
+def test_of_two_that_make_a_new_file_one_gets_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.bin"
+
+    with whole_file(file, new=True) as first:
+        with pytest.raises(FileExistsError) as caught, whole_file(file, new=True):
+            pass
+        first.write(b"first")
+
+    assert (caught.value.filename, file.read_bytes()) == (str(file), b"first")
+
+
+def test_an_unfinished_new_file_is_removed(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), whole_file(tmp_path / "a.bin", new=True):
+        raise KeyboardInterrupt
+
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_link_stays_a_link(tmp_path: Path) -> None:
     link, file = tmp_path / "link", tmp_path / "a.bin"
     link.symlink_to(file.name)

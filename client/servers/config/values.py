@@ -14,9 +14,8 @@ _JKS_MAGIC = bytes.fromhex("feedfeed")
 _PEM_MARK = b"-----BEGIN "
 _SIGNATURE_LENGTH = 16  # a shorter value in a query is no secret, but a common word in logs
 _PARAMETERS = re.compile(r"\?(?!db=\d+$).+")
-_LIKE_LOGIN = re.compile(
-    r"(?!unix://)(?P<before>(?:[^/@]*://)?[^@:]*):(?!//).*@(?P<after>.*)"
-)  # also with a / that is not encoded
+# Also with a / that is not encoded.
+_LIKE_LOGIN = re.compile(r"(?!unix://)(?P<before>(?:[^/@]*://)?[^@:]*):(?!//).*@(?P<after>.*)")
 _LOGIN = re.compile(r"(?P<before>(?:[^/@]*://)?[^/@:]*):(?P<password>[^/]*)@(?P<after>.*)")
 
 

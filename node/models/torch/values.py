@@ -71,10 +71,12 @@ def by_name(result: Any) -> dict[str, torch.Tensor]:
     leaves = list(_leaves("output", result))
     counts = Counter(word for word, _ in leaves)
     named: dict[str, torch.Tensor] = {}
+    numbers = {word: count(1) for word in counts}
     for word, tensor in leaves:
-        numbers = (f"{word}{number}" for number in count(1))
-        free = (name for name in numbers if name not in counts and name not in named)
-        named[word if counts[word] == 1 else next(free)] = tensor
+        name = word
+        while counts[word] > 1 and (name in counts or name in named):
+            name = f"{word}{next(numbers[word])}"
+        named[name] = tensor
     return named
 
 
