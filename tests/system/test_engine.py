@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -96,19 +97,29 @@ def test_data_that_are_not_there_stop_the_node_before_it_serves(redis_server: Pr
         RunningNode(tmp_path / "node", redis_server, calibrationData="rows.npz", **settings)
 
 
-def compared_of(node: RunningNode, queue: InputQueue, records: int) -> None:
-    """Send records until a fifth of so many more has been compared; all agree, and never more than a fifth is compared."""
+def compared_of(node: RunningNode, queue: InputQueue, records: int, sent: int = 0) -> int:
+    """Send records until a fifth of so many more has been compared; all agree, and never more than a fifth is compared.
+
+    Returns:
+        Number of records that have been sent, with the `sent` ones. The node counts a record after its answer.
+    """
     before = node.heartbeat()["shadowed"]
-    for number in range(records):
-        queue.predict({"x": np.full(4, number, np.float32)})
+    values = count()
+
+    def predict() -> None:
+        queue.predict({"x": np.full(4, next(values), np.float32)})
 
     def beat() -> dict[str, Any]:
-        queue.predict({"x": np.ones(4, np.float32)})
+        predict()
         found = node.heartbeat()
         return found if found["shadowed"] >= before + records // 5 else {}
 
+    for _ in range(records):
+        predict()
     found = wait_until(beat, "a fifth of the records is compared")
-    assert found["shadow_agreeing"] == found["shadowed"] <= found["answered"] / 5
+    sent += next(values)
+    assert found["shadow_agreeing"] == found["shadowed"] <= sent / 5
+    return sent
 
 
 def test_a_shadow_compares_every_record_and_comes_back_when_it_is_killed(
@@ -122,12 +133,12 @@ def test_a_shadow_compares_every_record_and_comes_back_when_it_is_killed(
         InputQueue(port=redis_server.port, name="shadowed") as queue,
     ):
         wait_until(lambda: node.log.count("event=ready child=shadow") == 1, "the shadow is ready")
-        compared_of(node, queue, 200)
+        sent = compared_of(node, queue, 200)
 
         (shadow,) = node.children("shadow")
         shadow.send_signal(signal.SIGKILL)
         wait_until(lambda: node.log.count("event=ready child=shadow") == 2, "another shadow is ready")
-        compared_of(node, queue, 100)
+        compared_of(node, queue, 100, sent)
         assert node.heartbeat()["restarts"] == 0
         told = node.heartbeat()["shadow"]
         assert (told["share"], told["nothing"]) == (0.2, "")
