@@ -50,7 +50,7 @@ class Change:
 
     Attributes:
         line: number of the line. 0: added.
-        before: key and value of the old file, without secrets. Empty: added.
+        before: key and value of the old file, without secrets; of an unknown key no value. Empty: added.
         now: key and value of the new file, without secrets. Empty: gone.
         why: one sentence without its period. Empty: the line stays as it is, or has a new name.
         must_act: the new file does not start a job before somebody has done something.
@@ -113,7 +113,8 @@ class _Migrator:
         return Migration(version, self._settings, changes)
 
     def _change(self, line: Line) -> Change:
-        before = self._shown(line.written, line.key, line.value)
+        # A misspelt key may hold a secret.
+        before = line.written if _is_unknown(line) else self._shown(line.written, line.key, line.value)
         if line.value in (None, ""):
             return Change(line.number, before, "", "no value: the default holds")
         if line.key is None:

@@ -344,6 +344,7 @@ def test_spellings(tmp_path: Path, line: str, name: str, value: object) -> None:
             "config.yaml, line 3: data.src was given another value in line 1",
         ),
         ("padding:\n  ids: 0\n  ids: 1", "config.yaml, line 3: ids was given another value in line 2"),
+        ("padding: ids=0, ids=1", "config.yaml, line 1: padding is ids=0, ids=1, but must have one number by name"),
         ("a: b: c", "config.yaml, line 1: not valid YAML: mapping values are not allowed here"),
         ("just text", "config.yaml, line 1: expected lines of the form key: value"),
         ("- a", "config.yaml, line 1: expected lines of the form key: value"),

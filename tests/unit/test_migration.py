@@ -251,6 +251,7 @@ def test_every_change_has_its_reason(tmp_path: Path) -> None:
     assert change(nightly, "secure.secure_trust_store_path").why == "Redis is reached without TLS"
     assert change(nightly, "secure.secure_struct_store_password").before.endswith(": ***")
     assert change(flat, "wrong_config").why.startswith("no version knows the key")
+    assert change(flat, "wrong_config").before == "wrong_config"  # without its value: a misspelt password
     assert change(flat, "jobName").why == "no value: the default holds"
     assert change(flat, "modelPath") == Change(1, "modelPath: /opt/model", "modelPath: /opt/model", "")
 

@@ -94,15 +94,18 @@ def parse_fills(value: object) -> object:
     """Return the numbers by name of `ids=0, mask=0` or `{ids: 0, mask: 0}`. A mapping stays as it is.
 
     Raises:
-        ValueError: a part is not a name with a number.
+        ValueError: a part is not a name with a number, or a name has two.
     """
     if isinstance(value, dict):
         return cast("dict[str, object]", value)
     parts = [re.split(r"[=:](?=[^=:]*$)", part) for part in parse_words(str(value or "").strip("{} "))]
     try:
-        return {name.strip(): float(fill) for name, fill in parts}
+        fills = {name.strip(): float(fill) for name, fill in parts}
     except ValueError as error:
         raise ValueError("must be a number by name, such as ids=0, mask=0") from error
+    if len(fills) < len(parts):
+        raise ValueError("must have one number by name, and a name has two")
+    return fills
 
 
 def local_path(text: str, base: Path) -> str:
