@@ -65,6 +65,13 @@ class Page:
         self.send("Page.navigate", url=url)
         self.until(f"location.href !== 'about:blank' && {wanted}")
 
+    def leave(self) -> None:
+        """Leave the page, and forget its troubles and what it has asked for, up to its last request."""
+        self.send("Page.navigate", url="about:blank")
+        self.until("location.href === 'about:blank'")
+        self.troubles.clear()
+        self.loaded.clear()
+
     def run(self, expression: str) -> Any:
         """Return the value of an expression of JavaScript, for a promise its result."""
         found = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)

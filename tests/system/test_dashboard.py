@@ -58,8 +58,7 @@ def tab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
 def page(tab: Page, frontend: RunningFrontend) -> Iterator[Page]:
     """The page with its figures. At the end no script has failed, and nothing was asked of others."""
     tab.resize(1280)
-    tab.troubles.clear()
-    tab.loaded.clear()
+    tab.leave()
     tab.open(f"{frontend.url}/dashboard", "document.querySelector('#throughput')")
     yield tab
     assert tab.troubles == []
