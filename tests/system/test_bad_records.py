@@ -170,7 +170,7 @@ def taken(server: PrivateRedis) -> dict[str, Result]:
     """Every result by uri, taken off as it comes; none comes twice."""
     answers: dict[str, Result] = {}
     with OutputQueue(port=server.port, name=JOB) as output:
-        for result in output.results(timeout=5):
+        for result in output.results(timeout=120):
             assert result.uri not in answers, f"{result.uri!r} was answered twice"
             answers[result.uri] = result
             if len(answers) == RECORDS:
