@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,15 @@ class Site:
         """Return whether the node has started its Redis again so many times."""
         return watched(self.directory).restarts == number
 
+    def is_watched_by(self, supervisor: int) -> bool:
+        """Return whether a node waits for the end of its Redis: after attempts that failed, it looks half a minute later."""
+        told = f"Pid:\t{redis_server.owned(self.directory)}\n"
+        for descriptor in Path(f"/proc/{supervisor}/fdinfo").iterdir():
+            with suppress(OSError):  # closed meanwhile
+                if told in descriptor.read_text():
+                    return True
+        return False
+
     def kill_redis(self) -> None:
         """End the server as the kernel does when memory is short."""
         pid = redis_server.owned(self.directory)
@@ -99,6 +109,7 @@ def answer(output: OutputQueue, number: int) -> Any:
 
 
 def test_it_is_started_again_and_every_record_is_answered(site: Site) -> None:
+    wait_until(partial(site.is_watched_by, site.status()["pid"]), "it is done with what other tests did to its Redis")
     before, since = watched(site.directory).restarts, len(site.log())
     for kill in range(3):
         numbers = range(kill * 3000, (kill + 1) * 3000)
