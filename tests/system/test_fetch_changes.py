@@ -190,6 +190,7 @@ def test_it_serves_and_beats_while_it_fetches_until_that_takes_too_long(
         while_fetching = factor(redis_server)
         wait_until(lambda: node.heartbeat()["answered"] > first["answered"], "it goes on beating")
     go_on.set()
+    wait_until(lambda: ".new" not in entries(node), "the fetch that was given up has ended")
 
     assert while_fetching == before
     assert told.result().returncode == ExitCode.FAILED
