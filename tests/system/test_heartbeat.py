@@ -207,6 +207,7 @@ def test_a_dead_letter_names_its_trace(node: RunningNode, server: PrivateRedis) 
         client.execute_command("XADD", JOB, "*", *fields, keys.TRACEPARENT, trace)
 
         wait_until(lambda: node.heartbeat()["dead_letters"] == 1, "it is dead")
+        wait_until(lambda: "dead letter" in node.log[since:], "the writer says so")
 
         ((_, letter),) = client.xrange(keys.dead_key(JOB))
     assert letter[keys.TRACEPARENT] == trace
@@ -269,7 +270,8 @@ def test_the_oldest_dead_letters_give_way_before_admission_closes(node: RunningN
         assert queue.predict(np.ones(4, np.float32))[1] == 4
         assert [int(letter[b"uri"]) for _, letter in client.xrange(keys.dead_key(JOB))] == list(range(300, 400))
         assert not client.exists(keys.full_key(JOB))
-        assert node.log[since:].count("the oldest dead letters are deleted: Redis is short of memory") == 2
+        told = "the oldest dead letters are deleted: Redis is short of memory"
+        wait_until(lambda: node.log[since:].count(told) == 2, "it says so each time")
 
 
 def test_dead_letters_that_would_not_help_stay(node: RunningNode, server: PrivateRedis) -> None:
