@@ -24,9 +24,12 @@ def test_bottlenecks_are_named_as_they_come_and_go(own_redis: PrivateRedis, tmp_
         picture = JobPicture.of([Heartbeat.decode(place.beat(JOB))])
         return picture is not None and limit(picture).code == code
 
+    def is_told(code: str) -> bool:
+        return VOICES["status"](place) == code
+
     with scenes[0].node(place):
         for scene in scenes:
             with scene.trouble(place), scene.load(place.port):
                 wait_until(partial(is_named, scene.code), f"{scene.name} is named {scene.code}")
                 if scene is scenes[-1]:
-                    assert VOICES["status"](place) == scene.code
+                    wait_until(partial(is_told, scene.code), f"status names {scene.code}")
