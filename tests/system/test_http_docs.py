@@ -98,7 +98,7 @@ def test_the_page_shows_every_operation_and_loads_nothing_from_elsewhere(
         ],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=300,
         check=True,
     ).stdout
 
