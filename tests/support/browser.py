@@ -83,7 +83,7 @@ class Page:
         """Return the text of the first element that a selector finds, empty without one."""
         return str(self.run(f"document.querySelector({json.dumps(selector)})?.textContent ?? ''"))
 
-    def until(self, expression: str, timeout_s: float = 30) -> None:
+    def until(self, expression: str, timeout_s: float = 120) -> None:
         """Wait until an expression of JavaScript is true."""
         wait_until(lambda: self._holds(expression), expression, timeout_s)
 
