@@ -254,6 +254,7 @@ def test_without_a_node_everything_is_503_or_404(own_redis: PrivateRedis, tmp_pa
             wait_until(lambda: call(frontend, "/readyz").status == 200, "it is ready")
             assert call(frontend, body=GOOD).status == 200
             other = call(frontend, "/predict/other", GOOD)
+        wait_until(lambda: call(frontend, "/readyz").status == 503, "the frontend has seen that the node is gone")
         gone = call(frontend, body=GOOD)
         own_redis.stop()
         away = call(frontend, body=GOOD)
