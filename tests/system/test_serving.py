@@ -129,18 +129,18 @@ def test_predict_many_keeps_the_order_and_goes_on_after_a_bad_record(queue: Inpu
 
 def test_answers_come_while_a_slow_source_goes_on(queue: InputQueue) -> None:
     asked: list[int] = []
+    over = threading.Event()
 
     def source() -> Iterator[dict[str, Any]]:
-        for n in range(20):
-            asked.append(n)
-            threading.Event().wait(0.01)
-            yield {"x": row(n, 0, 0, 0)}
+        while not over.wait(0.01):
+            asked.append(len(asked))
+            yield {"x": row(asked[-1], 0, 0, 0)}
 
-    answers = queue.predict_many(source())
-    next(answers)
+    answers: Iterator[Any] = queue.predict_many(source())
+    first = next(answers)
+    over.set()
 
-    assert len(asked) < 20
-    assert len(list(answers)) == 19
+    assert [answer[0][0] for answer in (first, *answers)] == [2 * n + 1 for n in asked]
 
 
 def test_a_consumer_that_pauses_longer_than_the_timeout_loses_nothing(queue: InputQueue) -> None:
