@@ -21,6 +21,7 @@ from cluster_serving.client import (
     ResultTimeout,
     keys,
 )
+from cluster_serving.client.wire.result import Result
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -103,7 +104,11 @@ def test_dequeue_takes_everything_once(queue: InputQueue, output: OutputQueue) -
 def test_results_come_as_they_are_there(queue: InputQueue, output: OutputQueue) -> None:
     queue.enqueue_many((f"r{n}", {"x": row(n, 0, 0, 0)}) for n in range(20))
 
-    found = {result.uri: result for result in output.results(timeout=1)}
+    found: dict[str, Result] = {}
+    for result in output.results(timeout=60):
+        found[result.uri] = result
+        if found.keys() >= {f"r{n}" for n in range(20)}:
+            break
 
     assert {f"r{n}" for n in range(20)} <= found.keys()
     assert found["r7"].outputs["y"][0] == 15
@@ -208,8 +213,13 @@ def test_asyncio_calls_share_one_connection(node: RunningNode, redis_server: Pri
             done = [r.uri async for r in queue.as_completed((f"as{n}", {"x": row(1, 1, 1, 1)}) for n in range(40))]
             assert sorted(done) == sorted(f"as{n}" for n in range(40))
             assert await queue.enqueue_many((f"e{n}", {"x": row(1, 1, 1, 1)}) for n in range(100)) == 100
-            found = [result.uri async for result in output.results(timeout=1)]
-            assert {f"e{n}" for n in range(100)} <= set(found)
+            found: set[str] = set()
+            async for result in output.results(timeout=60):
+                found.add(result.uri)
+                if found >= {f"e{n}" for n in range(100)}:
+                    break
+            assert {f"e{n}" for n in range(100)} <= found
+            await output.dequeue()  # what other tests have left
             await queue.enqueue("one", x=row(1, 1, 1, 1))
             async with asyncio.timeout(20):
                 while isinstance(await output.query("one"), str):
