@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,7 @@ from cluster_serving.client import keys
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_frontend import RunningFrontend, running_frontend
-from support.running_node import running_node
+from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
 pytestmark = pytest.mark.measured
@@ -50,13 +51,18 @@ def call(
 
 
 @pytest.fixture(scope="module")
-def home(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Nodes of a quick model and of one that takes a tenth of a second for each batch."""
-    home = tmp_path_factory.mktemp("nodes")
-    with (
-        running_node(home / "quick", redis_server, modelPath=str(MODELS / "affine.py"), jobName=JOB),
-        running_node(home / "slow", redis_server, modelPath=str(MODELS / "slow.py"), jobName=SLOW, batchSize=1),
-    ):
+def quick(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A node of a quick model."""
+    home = tmp_path_factory.mktemp("nodes") / "quick"
+    with running_node(home, redis_server, modelPath=str(MODELS / "affine.py"), jobName=JOB) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def home(quick: RunningNode, redis_server: PrivateRedis) -> Iterator[Path]:
+    """The directory of that node, and of one of a model that takes a tenth of a second for each batch."""
+    home = quick.config_path.parents[1]
+    with running_node(home / "slow", redis_server, modelPath=str(MODELS / "slow.py"), jobName=SLOW, batchSize=1):
         yield home
 
 
@@ -168,11 +174,17 @@ def test_one_that_only_sends_no_more_has_its_answer(frontend: RunningFrontend) -
     assert final.startswith(b"200 OK\r\n")
 
 
-def test_a_full_queue_is_429_and_says_when_to_try_again(frontend: RunningFrontend, redis_server: PrivateRedis) -> None:
-    with redis_server.client() as client:
-        client.set(keys.full_key(JOB), "for the test", px=60_000)
-        reply = call(frontend, body=GOOD)
-        client.delete(keys.full_key(JOB))
+def test_a_full_queue_is_429_and_says_when_to_try_again(
+    frontend: RunningFrontend, quick: RunningNode, redis_server: PrivateRedis
+) -> None:
+    quick.process.send_signal(signal.SIGSTOP)  # its next heartbeat would open the queue again
+    try:
+        with redis_server.client() as client:
+            client.set(keys.full_key(JOB), "for the test", px=60_000)
+            reply = call(frontend, body=GOOD)
+            client.delete(keys.full_key(JOB))
+    finally:
+        quick.process.send_signal(signal.SIGCONT)
 
     assert reply.status == 429
     assert int(reply.headers["Retry-After"]) >= 1
