@@ -50,12 +50,13 @@ class RunningNode:
             str(self.config_path),
         ]
         with self.log_path.open("ab") as log:
+            served = self._served
             environment = os.environ | {"CLUSTER_SERVING_HOME": str(self._home / "state")}
             self.process = subprocess.Popen(
                 command, stdout=log, stderr=log, env=environment, start_new_session=self._own_session
             )
         try:
-            wait_until(self._ready_or_dead, "the node is ready", 240)
+            wait_until(lambda: self._ready_or_dead(served), "the node is ready", 240)
         except BaseException:
             with self.process:
                 self.process.kill()
@@ -108,9 +109,14 @@ class RunningNode:
         assert "Traceback" not in self.log, self.log
         return code
 
-    def _ready_or_dead(self) -> bool:
+    @property
+    def _served(self) -> int:
+        """Number of times that the log tells of lanes that serve, which it does after the heartbeat."""
+        return self.log.count("event=serving")
+
+    def _ready_or_dead(self, served: int) -> bool:
         beat = self.heartbeat()
-        return self.process.poll() is not None or beat.get("state") == "ready"
+        return self.process.poll() is not None or (beat.get("state") == "ready" and self._served > served)
 
 
 def _arguments(process: psutil.Process) -> list[str]:

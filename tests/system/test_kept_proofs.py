@@ -76,6 +76,6 @@ def test_fault_of_live_rows_holds_at_the_next_start_of_any_job(
         assert "rows that share a batch get other results: row" in node.log
     with running_node(tmp_path, redis_server, jobName="proofs-3", batching="rows", **config) as node:
         assert node.heartbeat()["batching"] == f"rows ({fault.removeprefix('none: ')})"
-        assert "together all the same (batching: rows)" in node.log
+        wait_until(lambda: "together all the same (batching: rows)" in node.log, "the log tells")
     with running_node(tmp_path, redis_server, jobName="proofs-4", accuracyTolerance=0.02, **config) as node:
         assert node.heartbeat()["batching"] == "rows"
