@@ -166,7 +166,9 @@ def test_a_node_that_was_stopped_for_longer_than_its_lease_overwrites_nothing(
     stopped, other, queue = pair
     repeated = stopped.heartbeat()["repeated"]
     other_reader = silence_reader(other, server)
+    (writer,) = stopped.children("writer")
     with server.client() as client, OutputQueue(port=server.port, name=JOB) as output:
+        writer.suspend()  # however long the others go on, nothing is answered
         queue.enqueue("held", x=np.array([1, 7], np.float32))
         wait_until(lambda: client.xpending(JOB, keys.GROUP)["pending"] == 1, "it is held")
         for pid in processes(stopped):
