@@ -223,10 +223,8 @@ def test_a_raising_record_is_kept_as_it_came(own_redis: PrivateRedis, tmp_path: 
         assert "affine.py" in letter.reason.traceback
         assert letter.reason.deliveries == 1
         wait_until(lambda: node.heartbeat().get("dead") == 1, "the heartbeat tells")
-        assert (
-            'event="dead letter" uri=7 code=InferenceFailed reason="ValueError: a row that raises" records=1'
-            in node.log
-        )
+        told = 'event="dead letter" uri=7 code=InferenceFailed reason="ValueError: a row that raises" records=1'
+        wait_until(lambda: told in node.log, "the log tells")
 
 
 def test_records_that_kill_workers_do_not_stop_a_node_that_starts(own_redis: PrivateRedis, tmp_path: Path) -> None:
