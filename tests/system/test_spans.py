@@ -41,7 +41,6 @@ def node(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         patch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=test")
-        patch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
         with running_node(tmp_path_factory.mktemp("node"), redis_server, **settings) as node:
             yield node
 
