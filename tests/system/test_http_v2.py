@@ -20,6 +20,7 @@ from support.models import MODELS, v2_pair
 from support.private_redis import PrivateRedis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import running_node
+from support.wait import wait_until
 
 PAIR, TEXT, IMAGE, WHOLE = "v2_pair", "v2_text", "v2_image", "v2_whole"
 MOST_ROWS = 100
@@ -319,9 +320,14 @@ def test_what_cannot_be_served_says_so(client: InferenceServerClient) -> None:
 
 
 def test_the_timeout_of_a_request_is_in_microseconds(client: InferenceServerClient) -> None:
-    with pytest.raises(InferenceServerException) as late:
-        client.infer(PAIR, pair(1), timeout=1)
-    assert late.value.status() == "504"
+    def late() -> str:
+        """Return the status; an empty text for 429, while records of other tests wait by the last look at the queue."""
+        with pytest.raises(InferenceServerException) as late:
+            client.infer(PAIR, pair(1), timeout=1)
+        status = str(late.value.status())
+        return "" if status == "429" else status
+
+    assert wait_until(late, "no record waits") == "504"
     assert output(client.infer(PAIR, pair(1), timeout=60_000_000), "first").tolist() == [1]
 
 
