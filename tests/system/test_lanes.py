@@ -102,6 +102,7 @@ def test_workers_come_and_go_in_both_lanes_under_load(
         turned.until(lambda: complete(lanes), "there are as many as wanted")
         turned.until(calls.more(), "calls are answered")
     finish(turned, calls)
+    turned.until(lambda: lanes.figures.counts["answered"] >= calls.answers, "the writers have counted every answer")
 
     assert stay == {child.pid for child in lanes.children()}
     counts = lanes.figures.counts
