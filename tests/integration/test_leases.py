@@ -14,7 +14,6 @@ from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
 JOB = "leases"
-LEASE_S = 0.3
 LONG_S = 60.0
 
 
@@ -30,7 +29,7 @@ def client(redis_server: PrivateRedis) -> Iterator[Any]:
 def leases(client: Any, redis_server: PrivateRedis) -> Iterator[Callable[..., Leases]]:
     link = Link(RedisSettings(port=redis_server.port))
 
-    def leases_of(consumer: str, lease_s: float = LEASE_S) -> Leases:
+    def leases_of(consumer: str, lease_s: float = LONG_S) -> Leases:
         return Leases(link, JOB, consumer, lease_s)
 
     yield leases_of
@@ -42,6 +41,11 @@ def read(client: Any, consumer: str, count: int) -> list[bytes]:
     ids = [client.xadd(JOB, {"uri": str(number)}) for number in range(count)]
     client.xreadgroup(keys.GROUP, consumer, {JOB: ">"}, count=count)
     return ids
+
+
+def let_a_lease_pass(client: Any, consumer: str, ids: list[bytes]) -> None:
+    """Let the holder of entries have been silent for longer than a lease."""
+    client.xclaim(JOB, keys.GROUP, consumer, 0, ids, idle=round(2000 * LONG_S), retrycount=1, justid=True)
 
 
 def holder(client: Any, entry_id: bytes) -> tuple[str, int]:
@@ -57,7 +61,7 @@ def consumers(client: Any) -> set[str]:
 def test_own_entries_are_found_and_taken_again_at_once(client: Any, leases: Callable[..., Leases]) -> None:
     ids = read(client, "a", 600)
     read(client, "b", 1)
-    mine = leases("a", LONG_S)
+    mine = leases("a")
 
     assert [entry.id for entry in mine.own()] == ids
     taken = mine.claim(ids[:2])
@@ -74,9 +78,10 @@ def test_others_are_taken_only_when_they_have_been_silent_for_a_lease(
 ) -> None:
     ids = read(client, "a", 3)
 
-    assert leases("b", LONG_S).stale(10) == []
-    assert leases("b", LONG_S).claim(ids) == []
-    stale = wait_until(lambda: leases("b").stale(10), "the lease is over")
+    assert leases("b").stale(10) == []
+    assert leases("b").claim(ids) == []
+    let_a_lease_pass(client, "a", ids)
+    stale = leases("b").stale(10)
 
     assert [entry.id for entry in stale] == ids
     assert [entry.id for entry in leases("b").claim(ids)] == ids
@@ -87,19 +92,19 @@ def test_others_are_taken_only_when_they_have_been_silent_for_a_lease(
 def test_what_is_renewed_does_not_become_stale_and_counts_no_delivery(
     client: Any, leases: Callable[..., Leases]
 ) -> None:
-    first, second = read(client, "a", 2)
+    first, second = ids = read(client, "a", 2)
+    let_a_lease_pass(client, "a", ids)
 
-    def second_is_stale() -> list[bytes]:
-        leases("a").renew([first])
-        return [entry.id for entry in leases("b").stale(10)]
+    leases("a").renew([first])
 
-    assert wait_until(second_is_stale, "the other one is stale") == [second]
+    assert [entry.id for entry in leases("b").stale(10)] == [second]
     assert holder(client, first) == ("a", 1)
 
 
 def test_a_renewal_takes_nothing_back(client: Any, leases: Callable[..., Leases]) -> None:
     taken_over, finished = read(client, "a", 2)
-    wait_until(lambda: leases("b").claim([taken_over]), "b takes it over")
+    let_a_lease_pass(client, "a", [taken_over])
+    assert leases("b").claim([taken_over])
     client.xack(JOB, keys.GROUP, finished)
 
     leases("a").renew([taken_over, finished])
@@ -120,7 +125,7 @@ def test_idle_consumers_that_hold_nothing_are_removed(client: Any, leases: Calla
     read(client, "holds", 1)
     client.xgroup_createconsumer(JOB, keys.GROUP, "idle")
 
-    assert leases("b", LONG_S).prune() == []
+    assert leases("b").prune() == []
     assert wait_until(leases("b", 0.0005).prune, "it has been idle for long") == ["idle"]
     assert consumers(client) == {"holds"}
 
