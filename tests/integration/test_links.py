@@ -156,12 +156,16 @@ def test_no_socket_stays_open_when_a_link_is_shut_down_beside_its_last_call(link
 def test_a_call_that_a_failover_unblocks_has_lost_its_connection(served_redis: PrivateRedis, kind: Any) -> None:
     client = kind(port=served_redis.port)
 
-    def unblock() -> None:
-        with served_redis.client() as admin:
-            found = wait_until(lambda: [each for each in admin.client_list() if "b" in each["flags"]], "a client waits")
-            admin.client_unblock(int(found[0]["id"]), error=True)
+    def unblock() -> bool:
+        """Unblock a client that waits, unless its wait ends meanwhile."""
+        waiting = [int(each["id"]) for each in admin.client_list() if "b" in each["flags"]]
+        return any(admin.client_unblock(number, error=True) for number in waiting)
 
-    with in_background(unblock), pytest.raises(ConnectionLost, match="UNBLOCKED") as raised:
+    with (
+        served_redis.client() as admin,
+        in_background(lambda: wait_until(unblock, "a client that waits is unblocked")),
+        pytest.raises(ConnectionLost, match="UNBLOCKED") as raised,
+    ):
         client.predict(timeout=30)
 
     assert not raised.value.unsent
