@@ -86,8 +86,11 @@ class PrivateRedis:
         return self._process.pid
 
     def client(self) -> Any:
-        """A redis-py client of it; untyped, because its replies are annotated as anything from str to None."""
-        return redis.Redis(port=self.port)
+        """A redis-py client of it; untyped, because its replies are annotated as anything from str to None.
+
+        By itself redis-py sends a command again that is not answered in 5 s, such as a long script on a busy machine.
+        """
+        return redis.Redis(port=self.port, socket_timeout=120)
 
     def serve_once(self, job: str) -> None:
         """Leave the limits of a job, as a node does that has served it: calls wait for the node's return."""
