@@ -79,10 +79,10 @@ def records(count: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_a_late_reply_is_not_taken_for_the_next_commands(own_redis: PrivateRedis) -> None:
     async def run() -> None:
-        link = AsyncLink(RedisSettings(port=own_redis.port, timeout_s=0.3))
+        link = AsyncLink(RedisSettings(port=own_redis.port))
         await link.call(("PING",))
         with frozen(own_redis), pytest.raises(ConnectionLost, match="no reply in time"):
-            await link.call(("ECHO", "late"))
+            await link.call(("ECHO", "late"), timeout_s=0.3)
         assert not link.connected
         assert await link.call(("ECHO", "next")) == [b"next"]
         await link.close()
@@ -186,14 +186,14 @@ def test_any_error_of_a_batch_reaches_its_calls(redis_server: PrivateRedis, monk
 
 def test_close_ends_what_is_under_way_and_what_has_not_been_sent(own_redis: PrivateRedis) -> None:
     async def run() -> None:
-        queue = AsyncInputQueue(port=own_redis.port)
+        queue = AsyncInputQueue(port=own_redis.port, timeout_s=60)
         await queue.enqueue("first", t=ROW)
         with frozen(own_redis):
             calls: list[asyncio.Task[Any]] = [asyncio.create_task(queue.enqueue("under way", t=ROW))]
             await asyncio.sleep(0.1)
             calls += [asyncio.create_task(queue.enqueue("unsent", t=ROW)), asyncio.create_task(queue.predict(ROW))]
             await asyncio.sleep(0.1)
-            async with asyncio.timeout(1):
+            async with asyncio.timeout(20):
                 await queue.close()
                 outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 3
@@ -474,7 +474,7 @@ def test_a_reply_stream_closes_beside_a_call_that_has_the_connection(redis_serve
     settings = RedisSettings(port=redis_server.port, timeout_s=0.1)
 
     async def main() -> None:
-        link = AsyncLink(settings)
+        link = AsyncLink(RedisSettings(port=redis_server.port))
         await link.call(("PING",))
         blocked = asyncio.create_task(link.call(("BLPOP", "nothing", 0), timeout_s=60))
         await asyncio.sleep(0)
