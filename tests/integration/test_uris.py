@@ -31,7 +31,7 @@ def awaits(job: str, port: int) -> None:
     async def scenario() -> None:
         async with AsyncInputQueue(port=port, name=job) as queue:
             with pytest.raises(ResultTimeout):
-                await queue.predict(ROW, timeout=0.2)
+                await queue.predict(ROW, timeout=30)  # ends sooner, as there is no node
 
     asyncio.run(scenario())
 
