@@ -50,8 +50,8 @@ def paused(server: PrivateRedis) -> Generator[None]:
 
 def uris_after_failover(servers: Failover) -> set[bytes]:
     """The records of the replica once it has taken over from the master that is killed."""
-    servers.master.stop(signal.SIGKILL)
-    wait_until(servers.has_new_master, "the replica has taken over", 60)
+    servers.kill_master()
+    wait_until(servers.has_new_master, "the replica has taken over")
     with servers.replica.client() as client:
         return {fields[keys.URI] for _, fields in client.xrange(keys.DEFAULT_JOB)}
 

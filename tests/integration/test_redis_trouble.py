@@ -197,7 +197,7 @@ def test_a_failover(tmp_path: Path, connect: Connect) -> None:
         client.enqueue("before")
         servers.wait_for_replica()
 
-        servers.master.stop(signal.SIGKILL)
+        servers.kill_master()
         client.enqueue("after")
 
         assert servers.has_new_master()

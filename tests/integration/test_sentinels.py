@@ -21,7 +21,7 @@ from cluster_serving.client.sentinels import master
 from cluster_serving.client.threads.link import Link
 from support.certificates import tls_of_redis, write_certificates
 from support.clients import in_background
-from support.failover import Failover, Sentinel, failover, sentinel
+from support.failover import HASTY_MS, Failover, Sentinel, failover, sentinel
 from support.private_redis import PrivateRedis, free_port, private_redis
 from support.wait import wait_until
 
@@ -169,6 +169,7 @@ def test_the_reason_is_told_why_no_sentinel_names_a_master(
         ):
             query(url=f"redis+sentinel://{nobody},127.0.0.1:{watching.port}/other")
         own_redis.stop()
+        watching.take_for_down(HASTY_MS)
         with watching.client() as client:
             # For good: an attempt to connect, one a second, lets a Sentinel doubt for half a second that the master is down.
             wait_until(

@@ -1,6 +1,7 @@
 """Sentinels, and a Redis with a replica that takes over."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -17,9 +18,12 @@ _CONF = """
 port {port}
 bind 127.0.0.1
 sentinel monitor mymaster 127.0.0.1 {master} 1
-sentinel down-after-milliseconds mymaster 500
+sentinel down-after-milliseconds mymaster {down_ms}
 sentinel failover-timeout mymaster 20000
 """
+
+PATIENT_MS, HASTY_MS = 60_000, 500
+"""After which a Sentinel takes a server that does not answer for one that is down: a busy machine may hold a server up."""
 
 
 class Sentinel:
@@ -29,7 +33,7 @@ class Sentinel:
         self.port = free_port()
         self._login = login
         conf = directory / f"sentinel{self.port}.conf"
-        conf.write_text(_CONF.format(port=self.port, master=master) + "\n".join(lines) + "\n")
+        conf.write_text(_CONF.format(port=self.port, master=master, down_ms=PATIENT_MS) + "\n".join(lines) + "\n")
         self._process = subprocess.Popen([find_server(os.environ).path, conf, "--sentinel"], stdout=subprocess.DEVNULL)
 
     @property
@@ -53,6 +57,11 @@ class Sentinel:
                 return bool(getattr(client, what)("mymaster"))
         except redis.RedisError:
             return False
+
+    def take_for_down(self, after_ms: int) -> None:
+        """Take a server for one that is down that has not answered for so long."""
+        with self.client() as client:
+            client.execute_command("SENTINEL", "SET", "mymaster", "down-after-milliseconds", after_ms)
 
     def stop(self) -> None:
         """End it."""
@@ -98,10 +107,15 @@ class Failover:
 
         wait_until(has_begun, "the failover begins")
 
+    def kill_master(self) -> None:
+        """Kill the master, and let the Sentinel notice it soon."""
+        self.master.stop(signal.SIGKILL)
+        self._sentinel.take_for_down(HASTY_MS)
+
     def be_patient(self) -> None:
         """Let the Sentinel take no server that answers late for one that is down: the machine may be busy."""
+        self._sentinel.take_for_down(PATIENT_MS)
         with self._sentinel.client() as client:
-            client.execute_command("SENTINEL", "SET", "mymaster", "down-after-milliseconds", "60000")
             wait_until(lambda: not client.sentinel_master("mymaster")["is_sdown"], "the new master counts as up")
 
     def has_listener(self) -> bool:
@@ -125,7 +139,7 @@ def _role(server: PrivateRedis) -> str:
 
 @contextmanager
 def failover(directory: Path) -> Generator[Failover]:
-    """All three for a block; kill the master with `master.stop`."""
+    """All three for a block; kill the master with `kill_master`."""
     for name in ("master", "replica"):
         (directory / name).mkdir()
     with (

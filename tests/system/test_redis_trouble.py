@@ -239,7 +239,7 @@ def test_a_failover_loses_nothing_that_was_replicated(tmp_path: Path) -> None:
             worker.suspend()  # so that most are unanswered when the master dies
             queue.enqueue_many((str(n), {"x": np.array([n, 0, 0, 0], np.float32)}) for n in range(500))
             servers.wait_for_replica()
-            servers.master.stop(signal.SIGKILL)
+            servers.kill_master()
             worker.resume()
 
             queue.enqueue("500", x=np.array([500, 0, 0, 0], np.float32))
