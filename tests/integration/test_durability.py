@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -81,7 +82,14 @@ def test_predict_of_one_thread_while_another_waits_for_copies(
         answering(servers.master),
     ):
         queue.predict(ROW)
-        with in_background(lambda: queue.enqueue("durable", t=ROW)), paused(servers.replica):
+        is_paused = threading.Event()
+
+        def enqueue() -> None:
+            is_paused.wait()
+            queue.enqueue("durable", t=ROW)
+
+        with in_background(enqueue), paused(servers.replica):
+            is_paused.set()
             wait_until(lambda: admin.info("clients")["blocked_clients"], "enqueue waits for the replica")
 
             assert np.array_equal(queue.predict(ROW, timeout=20), ROW)
