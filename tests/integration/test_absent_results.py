@@ -19,6 +19,8 @@ from support.clients import ROW, Connect, answer_all, answering, in_background, 
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
+pytestmark = pytest.mark.usefixtures("told_why")
+
 LONG_S = 60.0
 """Timeout that no call of these tests waits for."""
 PAUSE_MS = 600_000

@@ -135,6 +135,7 @@ def test_what_is_no_redis_is_told_in_patience(no_redis: int, tls: bool) -> None:
         assert re.search("something that is no Redis( with TLS)? answers, or nothing does|SSL", str(error))
 
 
+@pytest.mark.usefixtures("told_why")
 def test_asyncio_calls_time_out_and_leave_nothing(redis_server: PrivateRedis) -> None:
     async def run() -> None:
         async with AsyncInputQueue(port=redis_server.port, name="nobody_async") as queue:
