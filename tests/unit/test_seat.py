@@ -12,6 +12,12 @@ def nobody() -> Child:
     raise OSError("no process left")
 
 
+@pytest.fixture(autouse=True)
+def stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No time passes but that of the test."""
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+
+
 def delay_s(seat: Seat) -> float:
     """Let another start fail, and return the seconds that the seat waits from now on."""
     with pytest.raises(OSError, match="no process left"):
