@@ -37,6 +37,7 @@ runpy.run_module("cluster_serving.{program}", run_name="__main__")
     assert (result.returncode, result.stdout, result.stderr) == (INTERRUPTED, "", told)
 
 
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize("waits", ["time.sleep(60)", "click.confirm('Sure?', abort=True)"])
 def test_ctrl_c_ends_a_command_with_its_exit_code(waits: str) -> None:
     program = f"""
