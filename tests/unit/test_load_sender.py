@@ -15,12 +15,15 @@ from cluster_serving.node.load.sender import TIMED_OUT, Sender
 
 
 class Server:
-    """Answers each request after a time, in order, but none while it stalls, nor more than it has room for."""
+    """Answers each request after a time, in order, but none while it stalls, nor more than it has room for.
+
+    `stalls_s`: begin and end of the stall, in seconds from the first request on.
+    """
 
     at_once = 8
 
     def __init__(self, takes_s: float = 0.001, stalls_s: tuple[float, float] = (0, 0), room: int = 1000) -> None:
-        self._begun_s = time.monotonic()
+        self._begun_s = 0.0
         self._takes_s, self._stalls_s, self._room = takes_s, stalls_s, room
         self._answers: list[Outcome] = []
         self._lock = threading.Lock()
@@ -41,6 +44,8 @@ class Server:
             taken, others = requests[:room], requests[room:]
             self._under_way += len(taken)
             self.most_under_way = max(self.most_under_way, self._under_way)
+        if not self.lives_s:
+            self._begun_s = time.monotonic()
         self.lives_s += [request.life_s for request in requests]
         start_s, end_s = self._stalls_s
         now_s = time.monotonic() - self._begun_s
