@@ -144,7 +144,7 @@ def test_requests_without_a_free_connection_wait_and_are_late() -> None:
 def test_the_time_that_a_request_waited_is_taken_from_its_life() -> None:
     server = Server(takes_s=0.05)
 
-    load(server, 3, rate=200, connections=1, life_s=0.2)
+    load(server, 3, rate=200, connections=1, life_s=0.5)
 
     assert server.lives_s[0] > 0.15
     assert server.lives_s[-1] == 0
