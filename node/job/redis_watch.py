@@ -133,7 +133,9 @@ class RedisWatch:
         if not self._stopping.is_set():
             why = "killed; out of memory?" if redis_server.left_pid_file(self._directory) else "told to end"
             log.warning("the embedded Redis has ended, and is started again", pid=pid, why=why)
-            self._note(problem="it has ended, and is being started again")
+            with suppress(OSError), redis_server.only_one(self._port):
+                if redis_server.owned(self._directory) is None:  # else another node has started it, and has noted that
+                    self._note(problem="it has ended, and is being started again")
 
     def _started(self) -> int:
         """Start the server, unless a different process has started it, and return the server's process id."""
