@@ -5,11 +5,12 @@ import base64
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,16 @@ def login(server: GuardedRedis, user: str) -> dict[str, Any]:
     return {"port": server.port, "name": JOB, "username": user, "password": secret(user)}
 
 
+@contextmanager
+def silent(node: RunningNode) -> Generator[None]:
+    """The node writes no heartbeat, which would admit records again, until the block ends."""
+    os.kill(node.process.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(node.process.pid, signal.SIGCONT)
+
+
 @pytest.mark.parametrize("user", ["client", "frontend"])
 def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis, user: str) -> None:
     with (
@@ -113,7 +124,7 @@ def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis,
         answers = list(queue.predict_many([{"x": ONES}] * 50))
 
     assert len(answers) == 50
-    with InputQueue(**login(server, user), patience_s=0) as queue, server.client() as admin:
+    with InputQueue(**login(server, user), patience_s=0) as queue, server.client() as admin, silent(node):
         admin.set(keys.full_key(JOB), "no memory")
         try:
             for _ in range(2):
