@@ -65,6 +65,7 @@ def test_calls_that_come_together_leave_together(redis_server: PrivateRedis) -> 
         async with calls_to(redis_server, "together") as calls:
             await calls.run([record(0)], 1)  # connects
             with redis_server.client() as client:
+                await until(lambda: client.xlen("together") == 0)  # taken back
                 before = scripts_run(client)
                 await asyncio.gather(*(calls.run([record(n)], 1) for n in range(40)))
                 # Enqueued by one transaction or two (the first of them may leave alone), and taken back one by one.
