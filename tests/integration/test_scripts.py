@@ -144,7 +144,7 @@ def test_nobody_sees_what_there_was_no_room_for(client: redis.Redis, link: Link,
     seen: list[Any] = []
 
     def wait() -> None:
-        reply: Any = client.xreadgroup(keys.GROUP, "node", {job: ">"}, count=10, block=5000)
+        reply: Any = client.xreadgroup(keys.GROUP, "node", {job: ">"}, count=10, block=60_000)
         seen.extend(reply[0][1])
 
     waiting = threading.Thread(target=wait)
