@@ -299,11 +299,12 @@ def test_start_tells_why_not(monkeypatch: pytest.MonkeyPatch, program: str, code
 
 
 def test_start_stops_what_does_not_get_ready(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = start_with(monkeypatch, "print(os.getpid(), flush=True); time.sleep(60)", "--timeout", "0.3")
+    running = psutil.Process().children()
+    result = start_with(monkeypatch, "time.sleep(60)", "--timeout", "0.3")
 
     assert result.exit_code == ExitCode.FAILED
     assert result.stderr.startswith("not ready after 0.3 s, stopped; see ")
-    assert not Path(f"/proc/{Job.of('j').log_path.read_text().strip()}").exists()
+    assert not {*psutil.Process().children()} - {*running}
 
 
 def test_a_frontend_whose_answer_breaks_off_is_asked_again() -> None:
@@ -336,15 +337,18 @@ def test_a_frontend_is_stopped_after_the_clock_was_set(monkeypatch: pytest.Monke
 
 
 def test_interrupted_start_stops_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[psutil.Process] = []
+
     def interrupt(*_: object) -> None:
-        time.sleep(0.2)
+        started.extend({*psutil.Process().children()} - {*running})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launch, "follow", interrupt)
-    result = start_with(monkeypatch, "print(os.getpid(), flush=True); time.sleep(60)")
+    running = psutil.Process().children()
+    result = start_with(monkeypatch, "time.sleep(60)")
 
     assert result.exit_code == INTERRUPTED
-    assert not Path(f"/proc/{Job.of('j').log_path.read_text().strip()}").exists()
+    assert [node.is_running() for node in started] == [False]
 
 
 @pytest.mark.parametrize(
