@@ -242,10 +242,16 @@ def test_results_of_as_completed_come_while_a_slow_source_goes_on(redis_server: 
     def source() -> Iterator[tuple[str, dict[str, Any]]]:
         for number in range(20):
             asked.append(number)
+            if number == 10:
+                wait_until(lambda: not client.xlen(job), "the first ones are answered")
             time.sleep(0.1)
             yield str(number), {"t": ROW}
 
-    with answering(redis_server, job), InputQueue(port=redis_server.port, name=job) as queue:
+    with (
+        answering(redis_server, job),
+        redis_server.client() as client,
+        InputQueue(port=redis_server.port, name=job) as queue,
+    ):
         results = queue.as_completed(source())
         next(results)
         assert len(asked) < 20
