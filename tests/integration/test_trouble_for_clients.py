@@ -174,7 +174,7 @@ def test_a_sync_predict_that_is_refused_raises_and_the_next_one_works(redis_serv
 
         client.hset(keys.limits_key(job), "maxQueueLength", "0")
         with pytest.raises(ResultTimeout):
-            queue.predict(ROW, timeout=0.2)
+            queue.predict(ROW, timeout=1)
         assert client.xlen(job) == 2
 
 
@@ -325,7 +325,7 @@ def test_predict_on_a_full_queue_gives_up_with_its_own_timeout(redis_server: Pri
         queue.enqueue("first", t=ROW)
 
         with pytest.raises(QueueFull):
-            queue.predict(ROW, timeout=0.2)
+            queue.predict(ROW, timeout=1)
 
 
 INTERRUPTED = """
