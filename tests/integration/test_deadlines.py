@@ -95,6 +95,7 @@ def test_a_call_that_ends_by_its_timeout_wants_no_answer_later(
 def test_a_call_whose_deadline_passed_has_timed_out(redis_server: PrivateRedis, kind: Callable[..., Client]) -> None:
     """The node's refusal may come before the client's own time is over, and is the same to whoever called."""
     job = f"passed_{kind.__name__}"
+    redis_server.serve_once(job)
     queue = kind(port=redis_server.port, name=job)
 
     def refuse() -> None:
@@ -131,6 +132,7 @@ def test_calls_of_different_timeouts_share_a_trip(redis_server: PrivateRedis) ->
 
 def test_as_completed_gives_what_expired_as_a_failed_result(redis_server: PrivateRedis) -> None:
     job = "deadline_completed"
+    redis_server.serve_once(job)
 
     def refuse() -> None:
         with redis_server.client() as client:

@@ -35,7 +35,8 @@ def former(uri: bytes, _result: Any = None) -> dict[Any, Any]:
 
 
 def node(server: PrivateRedis, job: str, records: int, is_former: Callable[[int], bool]) -> Callable[[], None]:
-    """Return a function that answers some records, each in the present form or the former one."""
+    """Return a function that answers some records, each in the present form or the former one. Calls wait for the answers."""
+    server.serve_once(job)
 
     def run() -> None:
         done = 0
@@ -75,6 +76,7 @@ def test_of_many_calls_only_those_that_it_answers_fail(redis_server: PrivateRedi
 
 def test_an_answer_without_uris_is_told_when_the_time_is_over(redis_server: PrivateRedis, connect: Connect) -> None:
     client = connect(port=redis_server.port, name="hidden")
+    redis_server.serve_once("hidden")
 
     def answer() -> None:
         with redis_server.client() as admin:
