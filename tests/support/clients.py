@@ -10,6 +10,7 @@ import numpy as np
 import redis
 
 from cluster_serving.client import AsyncInputQueue, InputQueue, keys
+from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.reply import pack
 from cluster_serving.client.wire.tensors import encode_tensor
 from support.private_redis import PrivateRedis
@@ -123,8 +124,10 @@ def answer_all(client: Any, job: str, result: dict[bytes, bytes] = ANSWER) -> in
 
 @contextmanager
 def answering(server: PrivateRedis, job: str = keys.DEFAULT_JOB) -> Generator[None]:
-    """Answer a job's records for a block, whatever happens to Redis."""
+    """Answer a job's records for a block, whatever happens to Redis. Calls wait for the answers as for those of a node."""
     over = threading.Event()
+    with suppress(redis.RedisError), RedisSettings(port=server.port).client() as once:
+        once.hsetnx(keys.limits_key(job), "maxQueueLength", "0")
 
     def run() -> None:
         with server.client() as client:
