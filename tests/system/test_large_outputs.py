@@ -67,7 +67,7 @@ def test_their_size_is_known_after_a_change_to_the_same_model(own_redis: Private
     """No row is run twice, which the first batch of a start had to be."""
     model = tmp_path / "model.py"
     model.write_text(MODEL.format(rows="None", columns="None"))
-    settings = {"modelPath": str(model), "jobName": JOB, "slotBytes": SLOT, "batchSize": ROWS, "maxBatchDelayMs": 200}
+    settings = {"modelPath": str(model), "jobName": JOB, "slotBytes": SLOT, "batchSize": ROWS, "maxBatchDelayMs": 3000}
     with (
         running_node(tmp_path / "node", own_redis, **settings) as node,
         InputQueue(port=own_redis.port, name=JOB) as queue,
