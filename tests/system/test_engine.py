@@ -143,10 +143,12 @@ def test_a_shadow_compares_every_record_and_comes_back_when_it_is_killed(
         wait_until(lambda: node.log.count("event=ready child=shadow") == 2, "another shadow is ready")
         compared_of(node, queue, 100, sent)
         assert node.heartbeat()["restarts"] == 0
-        told = wait_until(
-            lambda: told if (told := node.heartbeat()["shadow"])["agreeing"] == told["records"] >= 60 else {},
-            "all agree",
-        )
+
+        def agreeing() -> dict[str, Any]:
+            told: dict[str, Any] = node.heartbeat()["shadow"]
+            return told if told["agreeing"] == told["records"] >= 60 else {}
+
+        told = wait_until(agreeing, "all agree")
         assert (told["share"], told["nothing"]) == (0.2, "")
         (successor,) = node.children("shadow")
         assert node.stop() == 0
