@@ -5,12 +5,11 @@ import base64
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from support.models import MODELS, affine
 from support.private_redis import PrivateRedis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
+from support.stopped import stopped
 from support.wait import wait_until
 
 ROOT = Path(__file__).parents[2]
@@ -100,16 +100,6 @@ def login(server: GuardedRedis, user: str) -> dict[str, Any]:
     return {"port": server.port, "name": JOB, "username": user, "password": secret(user)}
 
 
-@contextmanager
-def silent(node: RunningNode) -> Generator[None]:
-    """The node writes no heartbeat, which would admit records again, until the block ends."""
-    os.kill(node.process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(node.process.pid, signal.SIGCONT)
-
-
 @pytest.mark.parametrize("user", ["client", "frontend"])
 def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis, user: str) -> None:
     with (
@@ -124,7 +114,8 @@ def test_a_client_does_all_that_it_does(node: RunningNode, server: GuardedRedis,
         answers = list(queue.predict_many([{"x": ONES}] * 50))
 
     assert len(answers) == 50
-    with InputQueue(**login(server, user), patience_s=0) as queue, server.client() as admin, silent(node):
+    with InputQueue(**login(server, user), patience_s=0) as queue, server.client() as admin, stopped(node.process.pid):
+        # The node's next heartbeat would admit records again.
         admin.set(keys.full_key(JOB), "no memory")
         try:
             for _ in range(2):

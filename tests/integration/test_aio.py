@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
@@ -31,21 +30,12 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.tensors import encode_tensor
 from support.clients import answering, replied
 from support.private_redis import PrivateRedis
+from support.stopped import stopped
 from support.wait import until
 
 ROW = np.zeros(3, np.float32)
 GOOD = {keys.TENSOR + b"y": encode_tensor(ROW)}
 BAD = {keys.TENSOR + b"y": b"no tensor"}
-
-
-@contextmanager
-def frozen(server: PrivateRedis) -> Generator[None]:
-    """Redis takes connections and bytes, and answers nothing, until the block ends."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
 
 
 @contextmanager
@@ -81,7 +71,7 @@ def test_a_late_reply_is_not_taken_for_the_next_commands(own_redis: PrivateRedis
     async def run() -> None:
         link = AsyncLink(RedisSettings(port=own_redis.port))
         await link.call(("PING",))
-        with frozen(own_redis), pytest.raises(ConnectionLost, match="no reply in time"):
+        with stopped(own_redis.pid), pytest.raises(ConnectionLost, match="no reply in time"):
             await link.call(("ECHO", "late"), timeout_s=0.3)
         assert not link.connected
         assert await link.call(("ECHO", "next")) == [b"next"]
@@ -188,7 +178,7 @@ def test_close_ends_what_is_under_way_and_what_has_not_been_sent(own_redis: Priv
     async def run() -> None:
         queue = AsyncInputQueue(port=own_redis.port, timeout_s=60)
         await queue.enqueue("first", t=ROW)
-        with frozen(own_redis):
+        with stopped(own_redis.pid):
             calls: list[asyncio.Task[Any]] = [asyncio.create_task(queue.enqueue("under way", t=ROW))]
             await asyncio.sleep(0.1)
             calls += [asyncio.create_task(queue.enqueue("unsent", t=ROW)), asyncio.create_task(queue.predict(ROW))]
@@ -408,13 +398,13 @@ def test_predict_on_a_redis_without_memory_is_a_full_queue(own_redis: PrivateRed
 def test_the_timeout_holds_while_redis_is_frozen(own_redis: PrivateRedis) -> None:
     async def run(client: Any) -> None:
         async with AsyncInputQueue(port=own_redis.port, timeout_s=40) as queue:
-            with frozen(own_redis):
+            with stopped(own_redis.pid):
                 assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 20  # no connection yet
             call = asyncio.create_task(queue.predict(ROW))
             await until(lambda: client.xlen(queue.name))
             answer(client, queue.name)
             await call
-            with frozen(own_redis):
+            with stopped(own_redis.pid):
                 assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 20
                 assert await seconds_to_time_out(queue.predict(ROW, timeout=0.4)) < 20  # behind the one before
 

@@ -1,12 +1,10 @@
 """`durability="majority"`: a record that was accepted is on the replica that takes over; for both kinds of client."""
 
 import asyncio
-import os
 import re
-import signal
 import threading
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ from cluster_serving.frontend.metrics.timers import Timers
 from cluster_serving.frontend.models.calls import Calls
 from support.clients import ROW, AsyncioClient, Client, ThreadClient, answering, in_background
 from support.failover import Failover, failover
-from support.private_redis import PrivateRedis
+from support.stopped import stopped
 from support.wait import wait_until
 
 RECORD = encode_record("unused", {"x": np.zeros(4, np.float32)})[2:]
@@ -39,16 +37,6 @@ def servers(tmp_path: Path) -> Iterator[Failover]:
         yield both
 
 
-@contextmanager
-def paused(server: PrivateRedis) -> Generator[None]:
-    """It takes nothing until the block ends."""
-    os.kill(server.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(server.pid, signal.SIGCONT)
-
-
 def uris_after_failover(servers: Failover) -> set[bytes]:
     """The records of the replica once it has taken over from the master that is killed."""
     servers.kill_master()
@@ -62,7 +50,7 @@ def test_what_is_accepted_outlives_the_master(
     kind: Callable[..., Client], servers: Failover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with closing(kind(url=servers.url, durability="majority", timeout_s=60)) as client:
-        with paused(servers.replica), pytest.raises(ConnectionLost, match=NOT_COPIED) as caught:
+        with stopped(servers.replica.pid), pytest.raises(ConnectionLost, match=NOT_COPIED) as caught:
             client.enqueue("unknown")
         monkeypatch.setattr(admission, "WAIT_MS", 30_000)  # the machine may be busy
         client.enqueue("one")
@@ -88,7 +76,7 @@ def test_predict_of_one_thread_while_another_waits_for_copies(
             is_paused.wait()
             queue.enqueue("durable", t=ROW)
 
-        with in_background(enqueue), paused(servers.replica):
+        with in_background(enqueue), stopped(servers.replica.pid):
             is_paused.set()
             wait_until(lambda: admin.info("clients")["blocked_clients"], "enqueue waits for the replica")
 
@@ -103,7 +91,7 @@ def test_a_call_that_is_answered_later_outlives_the_master(servers: Failover, mo
         sending, copies = AsyncLink(settings), check_durability("majority", settings)
         calls = Calls(settings, sending, keys.DEFAULT_JOB, Timers(1).of(0), copies=copies)
         try:
-            with paused(servers.replica):
+            with stopped(servers.replica.pid):
                 unknown = asyncio.create_task(calls.enqueue([b"unknown"], [RECORD], "elsewhere", 60, b""))
                 (result,) = await calls.run([RECORD], 2)  # its caller waits anyway, but for no replica
                 with pytest.raises(ConnectionLost, match=NOT_COPIED):

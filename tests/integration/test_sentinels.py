@@ -1,13 +1,10 @@
 """Redis behind Sentinels that hang, want a login or TLS, know no master or another one; for both kinds of client."""
 
 import asyncio
-import os
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +18,9 @@ from cluster_serving.client.sentinels import master
 from cluster_serving.client.threads.link import Link
 from support.certificates import tls_of_redis, write_certificates
 from support.clients import in_background
-from support.failover import HASTY_MS, Failover, Sentinel, failover, sentinel
+from support.failover import HASTY_MS, Failover, failover, sentinel
 from support.private_redis import PrivateRedis, free_port, private_redis
+from support.stopped import stopped
 from support.wait import wait_until
 
 ROW = np.zeros(3, np.float32)
@@ -55,16 +53,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(master, "_ANSWER_S", 60.0)
 
 
-@contextmanager
-def frozen(process: Sentinel) -> Generator[None]:
-    """It takes connections and answers nothing, until the block ends."""
-    os.kill(process.pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(process.pid, signal.SIGCONT)
-
-
 @both
 def test_records_get_through(query: Query, own_redis: PrivateRedis, tmp_path: Path) -> None:
     with sentinel(tmp_path, own_redis.port) as watching:
@@ -91,7 +79,7 @@ def test_a_sentinel_that_hangs_is_waited_for_once_and_briefly(
     query: Query, own_redis: PrivateRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(master, "_ANSWER_S", 2.0)
-    with sentinel(tmp_path, own_redis.port) as first, sentinel(tmp_path, own_redis.port) as second, frozen(first):
+    with sentinel(tmp_path, own_redis.port) as first, sentinel(tmp_path, own_redis.port) as second, stopped(first.pid):
         url = f"redis+sentinel://127.0.0.1:{first.port},127.0.0.1:{second.port}/mymaster"
         begun_s = time.monotonic()
         for _ in range(10):  # 2 s each, if nothing were learned; redis-py by itself: a minute each

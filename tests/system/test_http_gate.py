@@ -2,7 +2,6 @@
 
 import http.client
 import json
-import signal
 import socket
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,6 +15,7 @@ from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_frontend import RunningFrontend, running_frontend
 from support.running_node import RunningNode, running_node
+from support.stopped import stopped
 from support.wait import wait_until
 
 pytestmark = pytest.mark.measured
@@ -177,14 +177,10 @@ def test_one_that_only_sends_no_more_has_its_answer(frontend: RunningFrontend) -
 def test_a_full_queue_is_429_and_says_when_to_try_again(
     frontend: RunningFrontend, quick: RunningNode, redis_server: PrivateRedis
 ) -> None:
-    quick.process.send_signal(signal.SIGSTOP)  # its next heartbeat would open the queue again
-    try:
-        with redis_server.client() as client:
-            client.set(keys.full_key(JOB), "for the test", px=60_000)
-            reply = call(frontend, body=GOOD)
-            client.delete(keys.full_key(JOB))
-    finally:
-        quick.process.send_signal(signal.SIGCONT)
+    with redis_server.client() as client, stopped(quick.process.pid):  # its next heartbeat would open the queue again
+        client.set(keys.full_key(JOB), "for the test", px=60_000)
+        reply = call(frontend, body=GOOD)
+        client.delete(keys.full_key(JOB))
 
     assert reply.status == 429
     assert int(reply.headers["Retry-After"]) >= 1
