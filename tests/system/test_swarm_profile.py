@@ -46,7 +46,7 @@ def test_a_profile_has_the_costs_of_every_process(tmp_path: Path) -> None:
 
     assert done.returncode == ExitCode.OK, done.stderr
     factor, *_, wrote = done.stdout.splitlines()
-    assert re.fullmatch(r"A full machine takes [1-9]\.\d\d times the CPU time of its processes\.", factor)
+    assert re.fullmatch(r"A full machine takes [1-9]\d*\.\d\d times the CPU time of its processes\.", factor)
     assert wrote == "Wrote profile.json."
     found = Profile.read(tmp_path / "profile.json")
     assert (found.model, found.batch, found.threads) == (str(model), 16, 1)
