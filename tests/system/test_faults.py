@@ -222,7 +222,7 @@ def test_ten_thousand_records_with_poison_among_them(node: RunningNode, server: 
     poison = {2500, 7500}
     requests = ({"x": np.array([affine.RAISES if n in poison else n, 0, 0, 0], np.float32)} for n in range(10_000))
     with InputQueue(port=server.port, name=JOB) as queue:
-        answers = list(queue.predict_many(requests))
+        answers = list(queue.predict_many(requests, timeout=300))
 
     assert {n for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)} == poison
     assert all(answer[0][0] == 2 * n + 1 for n, answer in enumerate(answers) if not isinstance(answer, RecordFailed))

@@ -102,7 +102,7 @@ def test_it_tells_its_load_and_status_shows_it(node: RunningNode, server: Privat
     def call() -> None:
         with InputQueue(port=server.port, name=JOB) as queue:
             while not over.is_set():
-                list(queue.predict_many([np.ones(4, np.float32)] * 500))
+                list(queue.predict_many([np.ones(4, np.float32)] * 500, timeout=300))
 
     calling = threading.Thread(target=call)
     calling.start()

@@ -72,7 +72,7 @@ def test_a_record_that_hangs_the_worker_is_told_so(node: RunningNode, queue: Inp
     """Its neighbours are answered, and the log says in which line of the model the worker hung."""
     since = len(node.log)
 
-    answers: list[Any] = list(queue.predict_many([row(n if n != 5 else poison.HANGS) for n in range(16)]))
+    answers: list[Any] = list(queue.predict_many([row(n if n != 5 else poison.HANGS) for n in range(16)], timeout=300))
 
     ((place, failure),) = [(n, answer) for n, answer in enumerate(answers) if isinstance(answer, RecordFailed)]
     assert place == 5
@@ -90,7 +90,7 @@ def test_three_kinds_of_poison_among_ten_thousand(server: PrivateRedis, queue: I
     with server.client() as client:
         client.delete(keys.dead_key(JOB))
 
-    answers: list[Any] = list(queue.predict_many(row(harm.get(n, n)) for n in range(1, 10_001)))
+    answers: list[Any] = list(queue.predict_many((row(harm.get(n, n)) for n in range(1, 10_001)), timeout=300))
 
     failed = {n: answer.code for n, answer in enumerate(answers, 1) if isinstance(answer, RecordFailed)}
     assert failed == {1000: "WorkerHung", 3000: "WorkerDied", 7000: "InferenceFailed"}
@@ -107,7 +107,7 @@ def test_a_stopped_worker_is_replaced(node: RunningNode, queue: InputQueue) -> N
     since, worker = len(node.log), node.children("worker")[0]
     worker.suspend()
 
-    answers: list[Any] = list(queue.predict_many(row(n) for n in range(2000)))
+    answers: list[Any] = list(queue.predict_many((row(n) for n in range(2000)), timeout=300))
 
     assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
     wait_until(lambda: not worker.is_running(), "it is gone")

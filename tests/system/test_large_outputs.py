@@ -44,7 +44,7 @@ def test_each_is_answered_at_once(own_redis: PrivateRedis, tmp_path: Path, rows:
             widths = [4 + 4 * (columns == "None" and number % 3 == 2) for number in range(ROWS)]
             records = [{"x": np.full(width, number, np.float32)} for number, width in enumerate(widths)]
 
-            answers = list(queue.predict_many(records, timeout=20))
+            answers = list(queue.predict_many(records, timeout=300))
 
             for number, (width, answer) in enumerate(zip(widths, answers, strict=True)):
                 assert not isinstance(answer, Exception), answer

@@ -90,7 +90,7 @@ def test_what_one_record_may_cost_its_neighbours(
         start(tmp_path, own_redis, "tally.py"),
         InputQueue(port=own_redis.port, name=JOB) as queue,
     ):
-        answers = list(queue.predict_many({"x": pair(harm.get(n, 0), n)} for n in range(1, 401)))
+        answers = list(queue.predict_many(({"x": pair(harm.get(n, 0), n)} for n in range(1, 401)), timeout=300))
 
     failed = {n: answer.code for n, answer in enumerate(answers, 1) if isinstance(answer, RecordFailed)}
     assert failed == {100: "InferenceFailed", 300: "WorkerDied"}

@@ -150,9 +150,9 @@ def test_answers_come_while_a_slow_source_goes_on(queue: InputQueue) -> None:
 
 
 def test_a_consumer_that_pauses_longer_than_the_timeout_loses_nothing(queue: InputQueue) -> None:
-    answers = queue.predict_many(({"x": row(n, 0, 0, 0)} for n in range(500)), timeout=4)
+    answers = queue.predict_many(({"x": row(n, 0, 0, 0)} for n in range(500)), timeout=8)
     next(answers)
-    threading.Event().wait(4.1)
+    threading.Event().wait(8.1)
 
     assert len(list(answers)) == 499
 

@@ -31,7 +31,7 @@ def test_a_worker_that_grows_is_replaced_and_no_record_is_lost(own_redis: Privat
         def recycled() -> int:
             nonlocal sent
             rows = [row(poison.GROWS if n % 50 == 0 and n < 300 else n) for n in range(1000)]
-            answers = list(queue.predict_many(rows))
+            answers = list(queue.predict_many(rows, timeout=300))
             assert not [answer for answer in answers if isinstance(answer, RecordFailed)]
             sent += len(rows)
             return int(node.heartbeat().get("recycled", 0))

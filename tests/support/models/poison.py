@@ -41,7 +41,7 @@ class Model:
         if HANGS in first:
             hang()
         if GROWS in first:
-            self._kept.append(bytearray(os.urandom(GROWTH_BYTES)))
+            self._kept.append(bytearray(b"x") * GROWTH_BYTES)
         return {"y": 2 * x + np.float32(1)}
 
 
