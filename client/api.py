@@ -1,6 +1,7 @@
 """Base class of all queues: the job, and its Redis."""
 
 import inspect
+import os
 import secrets
 import uuid
 from difflib import get_close_matches
@@ -64,8 +65,8 @@ class Api:
 
     Raises:
         TypeError: a setting has no name, or another name than the settings of the queue.
-        ValueError: the name is not the name of a job, host or URL is no text, the host is more than a host, the port is no port,
-            the timeout is no number that a socket takes, a file is missing, or the URL has another form.
+        ValueError: the name is not the name of a job, host or URL is no text, the host is more than a host, port or database is no
+            number that there is, the timeout is no number that a socket takes, a file is missing, or the URL has another form.
     """
 
     __signature__: ClassVar[inspect.Signature]
@@ -102,8 +103,13 @@ class Api:
             "ssl_ca_certs": settings.get("ssl_ca_certs"),
         }
         for setting, path in files.items():
+            if not isinstance(path, str | os.PathLike | None):
+                raise ValueError(f"{setting} must be a path, not {type(path).__name__}")
             if path and not Path(path).is_file():
                 raise ValueError(f"{setting} is {path!r}, but there is no such file")
+        db = settings.get("db", 0)
+        if not str(db or 0).isdecimal():
+            raise ValueError(f"db is {db!r}, but a database is a whole number from 0")
         self.host = settings.get("host") or "localhost"
         port = settings.get("port")
         self.port = str(DEFAULT_PORT if port in (None, "") else port)
@@ -111,7 +117,7 @@ class Api:
             settings.get("url") or self._address(),
             username=settings.get("username"),
             password=settings.get("password"),
-            db=settings.get("db", 0),
+            db=db,
             tls=settings.get("ssl", False),
             cert_file=files["ssl_certfile"],
             key_file=files["ssl_keyfile"],

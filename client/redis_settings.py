@@ -214,7 +214,6 @@ def check_host(name: str) -> str:
 
 
 def _number(text: str | int) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(_NO_NUMBER) from None
+    if not str(text).isdecimal():
+        raise ValueError(_NO_NUMBER)
+    return int(text)

@@ -135,8 +135,8 @@ def narrowed(compiled: Any) -> list[int]:
     ]
 
 
-def refuse_wide(batch: Mapping[str, Array], names: Iterable[str]) -> None:
-    """Refuse whole numbers of more than 32 bits in the inputs called `names`.
+def refuse_wide(batch: Mapping[str, Array], names: Iterable[str], remedy: str = "") -> None:
+    """Refuse whole numbers of more than 32 bits in the inputs called `names`, with a `remedy` at the end of the message.
 
     Raises:
         ModelError: there is such a number.
@@ -146,6 +146,7 @@ def refuse_wide(batch: Mapping[str, Array], names: Iterable[str]) -> None:
             if not _LEAST <= int(number) <= _MOST:
                 raise ModelError(
                     f"input {name!r} has {number}, and OpenVINO computes whole numbers in 32 bits, from {_LEAST} to {_MOST}"
+                    f"{remedy}"
                 )
 
 

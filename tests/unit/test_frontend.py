@@ -350,6 +350,10 @@ def test_help_and_notebooks_see_every_setting(queue: type[Any]) -> None:
         ({"port": 0}, "port is '0', but a port is a number from 1 to 65535"),
         ({"host": 5}, "host must be a text, not int"),
         ({"url": b"redis://:secret@h"}, "url must be a text, not bytes"),
+        ({"db": -1}, "db is -1, but a database is a whole number from 0"),
+        ({"db": 1.5}, r"db is 1\.5, but a database is a whole number from 0"),
+        ({"url": "redis://localhost/-1"}, "port or db of the Redis URL is not a number"),
+        ({"ssl_ca_certs": 5}, "ssl_ca_certs must be a path, not int"),
         ({"port": 65536}, "port is '65536', but a port is a number from 1 to 65535"),
         ({"timeout_s": "5"}, "timeout_s is '5', but a time is a number of seconds"),
         *(
