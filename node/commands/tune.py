@@ -79,6 +79,8 @@ def tune(
         _show(report, kept, config, job)
     if plot is not None:
         picture.draw(report, f"{job.name}: {Path(config.model_path).name}", plot)
+    if isinstance(kept, OSError):
+        raise kept  # after the report, which took minutes
 
 
 def _options(given: StartOptions, name: str | None, objective: str | None) -> StartOptions:
@@ -97,7 +99,7 @@ def _options(given: StartOptions, name: str | None, objective: str | None) -> St
     return given.over(recorded_options(record))
 
 
-def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningReport, bool]":
+def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningReport, bool | OSError]":
     """Measure, keep the result, and return the report and whether the result was kept. All processes print to a log."""
     from cluster_serving.client.servers.process import log
     from cluster_serving.client.servers.process.redaction import hide, secrets_of_config
@@ -124,15 +126,20 @@ def _measured(config: "Config", job: "Job", terms: "Terms") -> "tuple[TuningRepo
         with diverted(job.directory / LOG) as terminal, display(terminal, signals) as watch:
             log.configure("tuner", local.log_level)
             report = measure(local, model, budget, terms, watch, str(job.proof_directory(local.model_cache)))
-        return report, keep(Store(job.directory), local, model, budget, report)
+        try:
+            return report, keep(Store(job.directory), local, model, budget, report)
+        except OSError as error:
+            return report, error
 
 
-def _show(report: "TuningReport", kept: bool, config: "Config", job: "Job") -> None:
+def _show(report: "TuningReport", kept: "bool | OSError", config: "Config", job: "Job") -> None:
     """Print the report, and which starts use the result."""
     from cluster_serving.node.config.objective import THROUGHPUT
     from cluster_serving.node.tuning import table
 
     table.show(report)
+    if isinstance(kept, OSError):
+        return
     if not kept:
         say(f"Not kept: the model has no fingerprint; {job.directory / LOG} says why.")
     elif config.tuning == "off":

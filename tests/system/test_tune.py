@@ -106,6 +106,18 @@ def test_choice_is_kept_and_used_by_the_next_start(tmp_path: Path, redis_server:
         assert f"tuned: 1 worker x 1 thread, batch {chosen['batch']} (measured " in node.log
 
 
+def test_a_result_that_cannot_be_kept_is_shown(tmp_path: Path, redis_server: PrivateRedis) -> None:
+    kept_in = tmp_path / "state" / "tuned" / "tuned"
+    kept_in.parent.mkdir(parents=True)
+    kept_in.write_text("in the place of a folder")
+
+    code, output, errors = Tune(tmp_path, redis_server, "--json").ended()
+
+    assert code == ExitCode.FAILED
+    assert errors.splitlines()[-1] == f"{kept_in}: File exists"
+    assert json.loads(output)["chosen"]["workers"] == 1
+
+
 MEAN_OF_BATCH = """
 class Model:
     inputs = outputs = {"x": "float32 [N,2]"}
