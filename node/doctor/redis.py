@@ -163,9 +163,13 @@ def disk(facts: RedisFacts) -> Verdict:
     failed = {name: state for name, state in states.items() if state != "ok"}
     if not failed:
         return Verdict("ok", "the last writes to disk succeeded", evidence=states)
+    # Redis refuses writes after a failed snapshot if it makes snapshots by itself, and is not told to go on.
+    goes_on = facts.config.get("save") in _SAVE_OFF or facts.config.get("stop-writes-on-bgsave-error") == "no"
+    refuses = "aof_last_write_status" in failed or not goes_on
     return Verdict(
-        "fail",
-        f"Redis cannot write to its disk ({', '.join(failed)}), and refuses every record",
+        "fail" if refuses else "warn",
+        f"Redis cannot write to its disk ({', '.join(failed)})"
+        + (", and refuses every record" if refuses else ": the last snapshot failed, and records are taken"),
         "free some room on its disk, and look at its log",
         f"{facts.cli} INFO persistence",
         len(failed),

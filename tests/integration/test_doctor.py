@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -65,6 +66,26 @@ def test_a_user_who_may_ask_nothing(tmp_path: Path) -> None:
     statuses = {each.code: each.status for each in REDIS.run(facts, "Redis") if each.code != "CS-REDIS-LATENCY"}
     assert statuses.pop("CS-REDIS-OPEN") == "ok"
     assert set(statuses.values()) == {"skip"}
+
+
+def test_a_snapshot_that_fails(tmp_path: Path) -> None:
+    """Redis refuses PING too then, unless told to go on."""
+    with private_redis(tmp_path, "--save", "3600 1") as server, server.client() as client:
+        config: Any = client.config_get("d*")
+        Path(config["dir"], config["dbfilename"], "in the way").mkdir(parents=True)
+        client.bgsave()
+        wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "it has failed")
+        settings = RedisSettings("127.0.0.1", server.port)
+
+        def status() -> str:
+            return next(
+                each.status for each in REDIS.run(read_redis(settings), "Redis") if each.code == "CS-REDIS-DISK"
+            )
+
+        assert status() == "fail"
+        client.config_set("stop-writes-on-bgsave-error", "no")
+        assert status() == "warn"
+        client.config_set("save", "")  # it would not end otherwise
 
 
 def test_a_process_that_was_left_behind() -> None:
