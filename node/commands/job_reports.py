@@ -127,19 +127,20 @@ def _asked(client: "Redis", record: "NodeRecord") -> tuple[dict[str, Any], bytes
     """Return the facts about Redis and the queue of a job, and the heartbeat of the node of this machine.
 
     Raises:
-        redis.RedisError: Redis cannot be reached, or the user may not ask for the queue.
+        redis.RedisError: Redis cannot be reached, or refuses writes, or the user may not ask for the queue.
     """
     from cluster_serving.client.keys import GROUP, node_key
     from cluster_serving.client.wire.heartbeat import release
+    from cluster_serving.node.job.redis_errors import refuses_writes
     from cluster_serving.node.job.redis_kind import eviction
     from cluster_serving.node.job.releases import heartbeats, of_other_releases
 
     commands: Any  # a pipeline, whose methods are typed like those of a client
     with client.pipeline(transaction=False) as commands:
         commands.info("memory").info("server").xpending(record.job, GROUP).xlen(record.job)
-        commands.get(node_key(record.job, record.node))
-        memory, info, pending, backlog, beat = commands.execute(raise_on_error=False)
-    for reply in (backlog, beat):
+        commands.get(node_key(record.job, record.node)).ping()
+        memory, info, pending, backlog, beat, pong = commands.execute(raise_on_error=False)
+    for reply in (backlog, beat, pong if refuses_writes(pong) else None):
         if isinstance(reply, Exception):
             raise reply
     server: str | None = None  # for a user without permission to ask

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import redis
 
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.node.job.redis_errors import refuses_writes
 from cluster_serving.node.topology import cpulist
 
 _ROUNDS = 40
@@ -112,7 +113,7 @@ def _ping(client: redis.Redis) -> None:
     try:
         client.ping()
     except redis.ResponseError as error:
-        if not str(error).startswith("MISCONF "):
+        if not refuses_writes(error):
             raise
 
 

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -20,7 +19,8 @@ from cluster_serving.node.doctor.processes import PROCESSES, node_processes
 from cluster_serving.node.doctor.redis import REDIS
 from cluster_serving.node.doctor.redis_facts import read_redis
 from cluster_serving.node.job.directory import Job, NodeRecord
-from support.private_redis import free_port, private_redis
+from support.failed_snapshot import failed_snapshot
+from support.private_redis import PrivateRedis, free_port, private_redis
 from support.wait import wait_until
 
 MODEL = Path(__file__).parents[2] / "node" / "quickstart" / "model"
@@ -68,24 +68,17 @@ def test_a_user_who_may_ask_nothing(tmp_path: Path) -> None:
     assert set(statuses.values()) == {"skip"}
 
 
-def test_a_snapshot_that_fails(tmp_path: Path) -> None:
+def test_a_snapshot_that_fails(own_redis: PrivateRedis) -> None:
     """Redis refuses PING too then, unless told to go on."""
-    with private_redis(tmp_path, "--save", "3600 1") as server, server.client() as client:
-        config: Any = client.config_get("d*")
-        Path(config["dir"], config["dbfilename"], "in the way").mkdir(parents=True)
-        client.bgsave()
-        wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "it has failed")
-        settings = RedisSettings("127.0.0.1", server.port)
+    settings = RedisSettings("127.0.0.1", own_redis.port)
 
-        def status() -> str:
-            return next(
-                each.status for each in REDIS.run(read_redis(settings), "Redis") if each.code == "CS-REDIS-DISK"
-            )
+    def status() -> str:
+        return next(each.status for each in REDIS.run(read_redis(settings), "Redis") if each.code == "CS-REDIS-DISK")
 
+    with failed_snapshot(own_redis) as client:
         assert status() == "fail"
         client.config_set("stop-writes-on-bgsave-error", "no")
         assert status() == "warn"
-        client.config_set("save", "")  # it would not end otherwise
 
 
 def test_a_process_that_was_left_behind() -> None:
