@@ -61,6 +61,13 @@ class Served:
         """True until the registry has read the heartbeats of the job again."""
         return self._registry.jobs.get(self.job.name) is self.job
 
+    @property
+    def why_not_ready(self) -> str:
+        """Reason why the model cannot be called now, for probes. Empty: it can. A request may wait for a Redis that is away."""
+        if not self._registry.reachable:
+            return f"Redis cannot be reached or cannot serve; {SEE_LOG}"
+        return "" if self.job.ready else self.job.states
+
     def check_ready(self) -> None:
         """Check that at least one node takes records.
 

@@ -6,7 +6,7 @@ from time import perf_counter
 from sanic import HTTPResponse, Request
 
 from cluster_serving.frontend.http.body import check_no_file, read
-from cluster_serving.frontend.http.errors import BadRequest
+from cluster_serving.frontend.http.errors import BadRequest, NotReady
 from cluster_serving.frontend.http.json_body import parse
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.models import Served
@@ -50,12 +50,12 @@ async def live(_request: Request) -> HTTPResponse:
 
 @routes.get("/v2/health/ready", "v2_ready", is_open=True)
 async def ready(request: Request) -> HTTPResponse:
-    """Return 200 if every model can be called, the protocol's meaning of ready, else 503.
+    """Return 200 if every model can be called, the protocol's meaning of ready, else 503. Nothing can while Redis is away.
 
     A model that has just begun to start makes the answer false. `/readyz` needs only one ready model.
     """
-    states = [served.job.ready for served in _frontend(request).models.all()]
-    all_ready = bool(states) and all(states)
+    faults = [served.why_not_ready for served in _frontend(request).models.all()]
+    all_ready = bool(faults) and not any(faults)
     return json_response({"ready": all_ready}, 200 if all_ready else 503)
 
 
@@ -67,7 +67,7 @@ async def index(request: Request) -> HTTPResponse:
         raise BadRequest("the request is not a JSON object")
     only_ready = asked.get("ready") is True
     models = _frontend(request).models.all()
-    return json_response([index_entry(served) for served in models if served.job.ready or not only_ready])
+    return json_response([index_entry(served) for served in models if not (only_ready and served.why_not_ready)])
 
 
 @routes.get("/v2/models/stats", "v2_all_statistics")
@@ -86,9 +86,10 @@ async def metadata(request: Request, model: str, version: str | None = None) -> 
 @routes.get(f"{_MODEL}/ready", "v2_model_ready")
 @routes.get(f"{_VERSION}/ready", "v2_model_ready_version")
 async def model_ready(request: Request, model: str, version: str | None = None) -> HTTPResponse:
-    """Return 200 if a model can be called. 404: unknown. 503: no node is ready."""
+    """Return 200 if a model can be called. 404: unknown. 503: no node is ready, or Redis cannot be reached."""
     served = _find(request, model, version)
-    served.check_ready()
+    if why := served.why_not_ready:
+        raise NotReady(f"{served.name} is not ready: {why}")
     return json_response({"name": served.name, "ready": True})
 
 

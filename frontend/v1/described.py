@@ -26,10 +26,11 @@ def versions(served: Sequence[Served]) -> dict[str, Any]:
     """Return the answer to `GET /v1/models/<model>`."""
     described: list[dict[str, Any]] = []
     for each in served:
+        why = each.why_not_ready
         state = _STATES.get(each.job.described.state, "UNKNOWN")
-        available = state == "AVAILABLE"
-        message = "" if available else ", ".join(f"{node.node} is {node.state}" for node in each.job.nodes)
-        status = {"error_code": "OK" if available else "UNAVAILABLE", "error_message": message}
+        if why and state == "AVAILABLE":
+            state = "UNKNOWN"  # it was available when Redis was seen last
+        status = {"error_code": "UNAVAILABLE" if why else "OK", "error_message": why}
         described.append({"version": each.version, "state": state, "status": status})
     return {"model_version_status": described}
 

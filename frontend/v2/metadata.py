@@ -58,8 +58,13 @@ def model_config(served: Served, most_rows: int) -> dict[str, Any]:
 
 def index_entry(served: Served) -> dict[str, str]:
     """Return the entry of a model in the repository index."""
-    state, reason = ("READY", "") if served.job.ready else ("UNAVAILABLE", served.job.states)
-    return {"name": served.name, "version": served.version, "state": state, "reason": reason}
+    reason = served.why_not_ready
+    return {
+        "name": served.name,
+        "version": served.version,
+        "state": "UNAVAILABLE" if reason else "READY",
+        "reason": reason,
+    }
 
 
 def _tensor(spec: TensorSpec) -> dict[str, Any]:

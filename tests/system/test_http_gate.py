@@ -280,3 +280,25 @@ def test_without_a_node_everything_is_503_or_404(own_redis: PrivateRedis, tmp_pa
     assert not any(str(own_redis.port) in text for text in told)
     assert lost.body["error"] == "Redis cannot be reached or cannot serve; the log of the frontend says why"
     assert f"Redis at redis://{own_redis.url}/0 cannot be reached" in unready.body["error"]
+
+
+def test_no_model_is_ready_while_redis_is_away(own_redis: PrivateRedis, tmp_path: Path) -> None:
+    probes = ("/readyz", "/v2/health/ready", f"/v2/models/{JOB}/ready")
+    with (
+        running_node(tmp_path / "node", own_redis, modelPath=str(MODELS / "affine.py"), jobName=JOB),
+        running_frontend(tmp_path / "frontend", own_redis, jobName=JOB) as frontend,
+    ):
+
+        def statuses() -> set[int]:
+            return {call(frontend, path).status for path in probes}
+
+        wait_until(lambda: statuses() == {200}, "it is ready")
+        own_redis.stop()
+        wait_until(lambda: statuses() == {503}, "it is away")
+        why = call(frontend, probes[-1]).body["error"]
+        (version,) = call(frontend, f"/v1/models/{JOB}").body["model_version_status"]
+        own_redis.start()
+        wait_until(lambda: statuses() == {200}, "it is back")
+
+    assert (version["state"], version["status"]["error_code"]) == ("UNKNOWN", "UNAVAILABLE")
+    assert why == f"{JOB} is not ready: Redis cannot be reached or cannot serve; the log of the frontend says why"

@@ -1,7 +1,7 @@
 """Metadata, configuration, index entry and statistics of models, for the Open Inference Protocol."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -22,9 +22,11 @@ def node(**rest: Any) -> Heartbeat:
     return described(**fields | {"batch_size": 4} | rest)
 
 
-def served(*nodes: Heartbeat) -> Served:
-    """Return the parts of a served model that metadata are made from."""
-    return cast(Served, SimpleNamespace(name="name", version="3", job=Job("j", nodes)))
+def served(*nodes: Heartbeat, reachable: bool = True) -> Served:
+    """Return a served model that cannot be called: it has no connection."""
+    backend: Any = SimpleNamespace(link=None, later=None, registry=SimpleNamespace(reachable=reachable))
+    unused: Any = None
+    return Served("name", "3", Job("j", nodes), backend, unused, None, None, unused)
 
 
 def test_free_and_unknown_dimensions_are_minus_one() -> None:
@@ -66,6 +68,7 @@ def test_the_index_says_who_can_be_called(state: str, entry: tuple[str, str]) ->
     found = index_entry(served(node(state=state)))
 
     assert (found["state"], found["reason"]) == entry
+    assert index_entry(served(node(state=state), reachable=False))["state"] == "UNAVAILABLE"
 
 
 def test_statistics_are_the_sums_of_all_nodes() -> None:
