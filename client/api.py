@@ -1,7 +1,6 @@
 """Base class of all queues: the job, and its Redis."""
 
 import inspect
-import os
 import secrets
 import uuid
 from difflib import get_close_matches
@@ -103,9 +102,11 @@ class Api:
             "ssl_ca_certs": settings.get("ssl_ca_certs"),
         }
         for setting, path in files.items():
-            if not isinstance(path, str | os.PathLike | None):
-                raise ValueError(f"{setting} must be a path, not {type(path).__name__}")
-            if path and not Path(path).is_file():
+            try:
+                missing = path and not Path(path).is_file()
+            except TypeError:
+                raise ValueError(f"{setting} must be a path, not {type(path).__name__}") from None
+            if missing:
                 raise ValueError(f"{setting} is {path!r}, but there is no such file")
         db = settings.get("db", 0)
         if not str(db or 0).isdecimal():
