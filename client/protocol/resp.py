@@ -108,6 +108,8 @@ def connection_lost(
         why = "no reply in time"
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
+    elif "MISCONF " in why:
+        why = "MISCONF: it cannot write its files, and refuses writes until it can; its own log says why"
     elif f"Error {errno.ECONNREFUSED} " in why and not settings.is_local_default:
         why += " The Redis that `serve` and `start` run listens on its own machine alone."
     return kind(f"Redis at {settings.describe()}: {why}", final=_is_final(error))

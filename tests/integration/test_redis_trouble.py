@@ -18,6 +18,7 @@ import redis
 
 from cluster_serving.client import ConnectionLost, InputQueue, QueueFull, RedisRefused, ResultTimeout, keys
 from support.clients import ROW, Client, Connect, answering, in_background
+from support.failed_snapshot import failed_snapshot
 from support.failover import failover
 from support.private_redis import PrivateRedis, fill, free_port, hurry, private_redis, slow_loading
 from support.proxy import Proxy, proxy
@@ -322,6 +323,20 @@ def test_a_password_that_is_wanted_from_now_on(own_redis: PrivateRedis, connect:
         with redis.Redis(port=own_redis.port, password="s3cret") as other:  # noqa: S106 - of this test alone
             other.config_set("requirepass", "")
         assert works(client, own_redis)
+
+
+def test_a_redis_that_cannot_write_its_files(own_redis: PrivateRedis, connect: Connect) -> None:
+    """Its own words are sixty, and tell nothing of the cause."""
+    client = connect(port=own_redis.port, patience_s=0.1)
+    assert works(client, own_redis)
+    with failed_snapshot(own_redis):
+        for call in (lambda: client.enqueue("a"), client.predict):
+            with pytest.raises(
+                ConnectionLost, match="MISCONF: it cannot write its files, and refuses writes until it can;"
+            ):
+                call()
+
+    assert works(client, own_redis)
 
 
 def test_records_wait_for_memory(own_redis: PrivateRedis, connect: Connect) -> None:
