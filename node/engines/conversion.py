@@ -56,7 +56,7 @@ class ConvertedBackend:
         Raises:
             ModelError: a whole number has more than 32 bits.
         """
-        refuse_wide(batch, self._narrowed, "; runtime: native takes 64 bits")
+        refuse_wide(batch, self._narrowed, "; set engine: native")
         inputs = {port: batch[name] for name, port in self._ports_in.items()}
         results = self._request.infer(inputs, share_inputs=True, share_outputs=True)
         return {name: results[port].astype(dtype, copy=False) for name, port, dtype in self._results}
