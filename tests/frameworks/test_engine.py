@@ -126,7 +126,8 @@ def test_a_whole_number_that_openvino_would_cut_is_refused_under_its_own_name(tm
 
     assert not load(model, OPTIONS, NATIVE, 8).backend.run(batch)["same"].any()
     with pytest.raises(
-        ModelError, match=f"^input 'item' has {5 + (1 << 32)}, and OpenVINO .* 32 bits, .*; set engine: native$"
+        ModelError,
+        match=f"^input 'item' has {5 + (1 << 32)}, and OpenVINO computes whole numbers in 32 bits, from .*; set engine: native$",
     ):
         load(model, OPTIONS, OPENVINO, 8).backend.run(batch)
 

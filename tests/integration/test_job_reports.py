@@ -1,4 +1,4 @@
-"""What `status` knows of a job whose Redis is in trouble."""
+"""Report of `status` about a job whose Redis is in trouble."""
 
 from pathlib import Path
 

@@ -18,5 +18,7 @@ def failed_snapshot(server: PrivateRedis) -> Generator[Any]:
         client.config_set("save", "3600 1")
         client.bgsave()
         wait_until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "it has failed")
-        yield client
-        client.config_set("save", "")  # with snapshots it would not end
+        try:
+            yield client
+        finally:
+            client.config_set("save", "")  # with snapshots it would not end
