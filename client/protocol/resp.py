@@ -108,7 +108,7 @@ def connection_lost(
         why = "no reply in time"
     elif wants_password(error):
         why = "it wants a password: give it in the URL, or as `password`"
-    elif "MISCONF " in why:
+    elif refuses_writes(why):
         why = "MISCONF: it cannot write its files, and refuses writes until it can; its own log says why"
     elif f"Error {errno.ECONNREFUSED} " in why and not settings.is_local_default:
         why += " The Redis that `serve` and `start` run listens on its own machine alone."
@@ -153,6 +153,11 @@ def wants_password(error: BaseException) -> bool:
     """Return whether Redis answered that the client must log in first."""
     # redis-py cuts NOAUTH off the text.
     return str(error).startswith("NOAUTH") or getattr(error, "status_code", None) == "NOAUTH"
+
+
+def refuses_writes(reply: object) -> bool:
+    """Return whether a reply or error says that Redis cannot write its files. It refuses writes then, and PING."""
+    return "MISCONF " in str(reply)
 
 
 def is_out_of_memory(refusal: redis.ResponseError) -> bool:

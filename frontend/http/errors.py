@@ -92,6 +92,9 @@ class NotReady(RequestError):
 SEE_LOG = "the log of the frontend says why"
 """End of an error whose cause names addresses, users or keys of Redis. Callers over HTTP need not know them."""
 
+REDIS_AWAY = f"Redis cannot be reached or cannot serve; {SEE_LOG}"
+"""Sentence for callers over HTTP about a Redis that is away."""
+
 STATUS_OF_RECORD: dict[str, int] = {
     ErrorCode.INVALID_INPUT: 400,
     ErrorCode.DEADLINE_EXCEEDED: 504,

@@ -13,7 +13,7 @@ from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.wire.result import Result
 from cluster_serving.frontend.config.servables import Servable
 from cluster_serving.frontend.config.settings import FrontendConfig
-from cluster_serving.frontend.http.errors import SEE_LOG, NotReady, Overloaded, UnknownModel, UnknownResult
+from cluster_serving.frontend.http.errors import REDIS_AWAY, SEE_LOG, NotReady, Overloaded, UnknownModel, UnknownResult
 from cluster_serving.frontend.job import Job
 from cluster_serving.frontend.metrics.timers import Count, Timer, WorkerTimers
 from cluster_serving.frontend.models.backend import Backend
@@ -65,7 +65,7 @@ class Served:
     def why_not_ready(self) -> str:
         """Reason why the model cannot be called now, for probes. Empty: it can. A request may wait for a Redis that is away."""
         if not self._registry.reachable:
-            return f"Redis cannot be reached or cannot serve; {SEE_LOG}"
+            return REDIS_AWAY
         return "" if self.job.ready else self.job.states
 
     def check_ready(self) -> None:

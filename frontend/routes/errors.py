@@ -15,7 +15,7 @@ from sanic.exceptions import SanicException
 
 from cluster_serving.client.errors import ClusterServingError, ConnectionLost, RecordFailed
 from cluster_serving.client.protocol.redis_refused import RedisRefused
-from cluster_serving.frontend.http.errors import SEE_LOG, Limited, RequestError
+from cluster_serving.frontend.http.errors import REDIS_AWAY, SEE_LOG, Limited, RequestError
 from cluster_serving.frontend.http.responses import json_response
 from cluster_serving.frontend.models.visit import request_id_of
 
@@ -48,7 +48,7 @@ def error_response(error: ClusterServingError, rate_limit_status: int = 429) -> 
     """Return `{"error": ...}` with the HTTP status of an error."""
     status = rate_limit_status if isinstance(error, Limited) else error.http_status
     if isinstance(error, ConnectionLost):
-        text = f"Redis cannot be reached or cannot serve; {SEE_LOG}"
+        text = REDIS_AWAY
         _troubles.tell(error)
     elif isinstance(error, RedisRefused):
         text = f"Redis has refused the request; {SEE_LOG}"

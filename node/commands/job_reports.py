@@ -130,8 +130,8 @@ def _asked(client: "Redis", record: "NodeRecord") -> tuple[dict[str, Any], bytes
         redis.RedisError: Redis cannot be reached, or refuses writes, or the user may not ask for the queue.
     """
     from cluster_serving.client.keys import GROUP, node_key
+    from cluster_serving.client.protocol.resp import refuses_writes
     from cluster_serving.client.wire.heartbeat import release
-    from cluster_serving.node.job.redis_errors import refuses_writes
     from cluster_serving.node.job.redis_kind import eviction
     from cluster_serving.node.job.releases import heartbeats, of_other_releases
 

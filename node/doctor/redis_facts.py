@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 
 import redis
 
+from cluster_serving.client.protocol.resp import refuses_writes
 from cluster_serving.client.redis_settings import RedisSettings
-from cluster_serving.node.job.redis_errors import refuses_writes
 from cluster_serving.node.topology import cpulist
 
 _ROUNDS = 40

@@ -11,8 +11,3 @@ class RedisUnavailable(Fault):
 
 class RedisAway(RedisUnavailable):
     """Redis does not answer, or is still loading. Trying again may help."""
-
-
-def refuses_writes(reply: object) -> bool:
-    """Return whether a reply says that Redis refuses writes because it cannot write its files. PING has this reply too."""
-    return isinstance(reply, Exception) and str(reply).startswith("MISCONF ")
