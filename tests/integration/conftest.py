@@ -8,6 +8,7 @@ import pytest
 
 from cluster_serving.client.aio import replies
 from cluster_serving.client.redis_settings import RedisSettings
+from cluster_serving.client.threads import input_queue
 from cluster_serving.client.threads.link import Link
 from support.clients import AsyncioClient, Client, Connect, ThreadClient
 from support.private_redis import PrivateRedis
@@ -26,6 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call of asyncio waits until Redis tells why there is no result, also where the machine is busy."""
     monkeypatch.setattr(replies, "_INQUIRY_S", 60.0)
+
+
+@pytest.fixture
+def whole_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`predict_many` sends whole chunks, also where the machine is busy and a source seems slow."""
+    monkeypatch.setattr(input_queue, "_SLOW_S", 60.0)
 
 
 @pytest.fixture(params=[ThreadClient, AsyncioClient], ids=["threads", "asyncio"])

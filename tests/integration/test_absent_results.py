@@ -288,6 +288,7 @@ def test_redis_keeps_the_results_of_a_caller_that_pauses(own_redis: PrivateRedis
         assert len(list(results)) == 2
 
 
+@pytest.mark.usefixtures("whole_chunks")
 def test_results_that_came_in_time_are_read_after_the_deadline(own_redis: PrivateRedis) -> None:
     """The caller was busy meanwhile. Each result is an entry of its own, and the first result is the last entry."""
     many, timeout_s = 192, 0.3  # whole chunks, so that all are sent before the source pauses
