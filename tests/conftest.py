@@ -142,6 +142,15 @@ def own_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
 
 
 @pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that has little time left waits for Redis nevertheless, which may take long to answer on a busy machine."""
+    monkeypatch.setattr("cluster_serving.client.protocol.retrying._LEAST_CONNECT_S", 60.0)
+    monkeypatch.setattr("cluster_serving.client.threads.admission._LEAST_REPLY_S", 60.0)
+    monkeypatch.setattr("cluster_serving.client.threads.replies._LEAST_REPLY_S", 60.0)
+    monkeypatch.setattr("cluster_serving.client.aio.replies._INQUIRY_S", 60.0)
+
+
+@pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Programs that the test starts go without coverage: an interrupt that falls into its lock leaves it locked, for ever."""
     monkeypatch.delenv("COVERAGE_PROCESS_CONFIG", raising=False)

@@ -27,6 +27,7 @@ from cluster_serving.node.job.directory import all_jobs, state_home
 from cluster_serving.node.job.redis_errors import RedisUnavailable
 from cluster_serving.node.job.redis_program import ServerProgram, find_server
 
+_ANSWER_S = 1.0  # from whatever listens on a port
 _NO_ANSWER_S = 10.0
 _LOADING_S = 600.0  # loading a large append-only file takes long
 _STOP_S = 30.0
@@ -68,8 +69,8 @@ class Listener(Enum):
 def listener(port: int) -> Listener:
     """Return the kind of program that listens on a port of 127.0.0.1."""
     try:
-        with socket.create_connection(("127.0.0.1", port), 1.0) as connection:
-            connection.settimeout(1.0)
+        with socket.create_connection(("127.0.0.1", port), _ANSWER_S) as connection:
+            connection.settimeout(_ANSWER_S)
             connection.sendall(b"PING\r\n")
             answer = connection.recv(64)
     except ConnectionRefusedError:

@@ -110,7 +110,9 @@ class RedisWatch:
                 self._pause_s = self._after_failure.next_s()
                 self._note(problem=str(error))
             else:
-                self._note()
+                # Alone, because another node may have counted a further start since.
+                with suppress(OSError), redis_server.only_one(self._port):
+                    self._note()
                 self._after_failure.reset()
                 log.info("the embedded Redis is back", pid=pid, away_s=round(time.monotonic() - self._ended_s, 2))
                 self._told = ""

@@ -48,7 +48,8 @@ class LogRotation:
     def _run(self) -> None:
         while not self._ending.wait(_LOOK_S):
             with suppress(OSError):  # a full disk, say: the next look tries again, with one older log less
-                if self._most_bytes and self._path.stat().st_size >= self._most_bytes:
+                most_bytes = self._most_bytes  # `follow` may change it meanwhile
+                if most_bytes and self._path.stat().st_size >= most_bytes:
                     rotate(self._path, self._older_files)
 
 

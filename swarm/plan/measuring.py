@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -56,10 +57,15 @@ _US = 1e6
 
 
 class Usage(NamedTuple):
-    """CPU seconds of each kind of process, and bytes from Redis, since their start."""
+    """CPU seconds of each kind of process, and bytes from Redis, since their start.
+
+    Attributes:
+        at_s: time of the look, in seconds of the monotonic clock.
+    """
 
     cpu_s: dict[str, float]
     redis_bytes: int
+    at_s: float
 
 
 class Loaded(NamedTuple):
@@ -126,13 +132,16 @@ class Stage:
             raise KeyboardInterrupt
         windows = measured.windows[1:]
         took_s = np.concatenate([window.took_s for window in windows])
-        cpu_s = {kind: after_s - usages[0].cpu_s[kind] for kind, after_s in usages[-1].cpu_s.items()}
+        first, last = usages[0], usages[-1]
+        # A busy machine may hold a look up, and the load goes on meanwhile.
+        share = sum(window.seconds for window in windows) / (last.at_s - first.at_s)
+        cpu_s = {kind: share * (after_s - first.cpu_s[kind]) for kind, after_s in last.cpu_s.items()}
         cpu_s["caller"] = sum(window.busy * window.seconds for window in windows)
         rows = [sample.rows for window in windows for sample in window.samples if sample.rows]
         return Loaded(
             {kind: _US * cpu / took_s.size for kind, cpu in cpu_s.items()},
             float(np.mean(rows)) if rows else 1.0,
-            (usages[-1].redis_bytes - usages[0].redis_bytes) / took_s.size,
+            share * (last.redis_bytes - first.redis_bytes) / took_s.size,
             _US * float(np.median(took_s)),
             took_s.size / sum(window.seconds for window in windows),
         )
@@ -183,7 +192,7 @@ class Stage:
         with self._config.redis_settings().client() as client:
             info: Any = client.info()
         used["redis"] += info["used_cpu_user"] + info["used_cpu_sys"]
-        return Usage(used, info["total_net_output_bytes"])
+        return Usage(used, info["total_net_output_bytes"], time.monotonic())
 
     def _processes(self) -> list[tuple[str, psutil.Process]]:
         """Return the processes of node and frontend, each with its kind."""

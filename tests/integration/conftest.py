@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from cluster_serving.client.aio import replies
 from cluster_serving.client.redis_settings import RedisSettings
 from cluster_serving.client.threads import input_queue
 from cluster_serving.client.threads.link import Link
@@ -21,12 +20,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents and not {"models", "squeezenet"} & set(item.path.stem.split("_")):
             item.add_marker(pytest.mark.redis)
-
-
-@pytest.fixture
-def told_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call of asyncio waits until Redis tells why there is no result, also where the machine is busy."""
-    monkeypatch.setattr(replies, "_INQUIRY_S", 60.0)
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from support.clients import ROW, Connect, answer_all, answering, in_background, 
 from support.private_redis import PrivateRedis
 from support.wait import wait_until
 
-pytestmark = pytest.mark.usefixtures("told_why")
+pytestmark = pytest.mark.usefixtures("patient")
 
 LONG_S = 60.0
 """Timeout that no call of these tests waits for."""
@@ -38,6 +38,7 @@ def list_node(client: Any, job: str) -> None:
     """Write limits and list a node, as its heartbeat does."""
     client.hset(keys.limits_key(job), "maxQueueLength", "0")
     client.eval(LISTING, 1, keys.NODES, keys.node_key(job, "n"))
+    client.zincrby(keys.NODES, 3600, keys.node_key(job, "n"))
 
 
 def test_a_job_that_no_node_has_ever_served_is_told_at_once(own_redis: PrivateRedis, connect: Connect) -> None:

@@ -220,10 +220,18 @@ def test_an_operator_looks_after_dead_letters(node: RunningNode, server: Guarded
     with InputQueue(**login(server, "client")) as queue, pytest.raises(RecordFailed):
         queue.predict(np.array([affine.KILLS, 0, 0, 0], np.float32), timeout=60)
 
-    for words in (["list"], ["replay", "--all", "--yes"], ["purge", "--all", "--yes"]):
-        done = cluster_serving(server, "operator", "dead-letters", *words)
+    with server.client() as client:
+        letters = client.xlen(keys.dead_key(JOB))
 
-        assert done.returncode == 0, done.stdout + done.stderr
+        def have_died_again() -> bool:
+            return bool(client.xlen(keys.dead_key(JOB)) == letters)
+
+        for words in (["list"], ["replay", "--all", "--yes"], ["purge", "--all", "--yes"]):
+            wait_until(have_died_again, "what was replayed is dead again")
+            done = cluster_serving(server, "operator", "dead-letters", *words)
+
+            assert done.returncode == 0, done.stdout + done.stderr
+    node.settle()
     assert server.denied() == []
 
 

@@ -363,8 +363,9 @@ def both(engine: Engine, frontends: Engine, tmp_path: Path) -> Iterator[str]:
 
 
 def test_frontends_follow_their_use_beside_nodes(
-    job: Job, link: Link, both: str, frontends: Engine, engine: Engine
+    job: Job, link: Link, both: str, frontends: Engine, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("cluster_serving.swarm.autoscale.frontends._FRESH_MS", 600_000)  # the looks may take long
     settings = Autoscale.model_validate({"max": 5, "frontendsMax": 4, "scaleDownWindow": 30})
     metrics = Metrics()
     autoscaler = Autoscaler(job.name, link, both, settings, metrics)

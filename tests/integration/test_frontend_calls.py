@@ -63,11 +63,11 @@ def test_concurrent_calls_get_their_own_results(node: RunningNode, redis_server:
 def test_calls_that_come_together_leave_together(redis_server: PrivateRedis) -> None:
     async def scenario() -> None:
         async with calls_to(redis_server, "together") as calls:
-            await calls.run([record(0)], 1)  # connects
+            await calls.run([record(0)], 5)  # connects
             with redis_server.client() as client:
                 await until(lambda: client.xlen("together") == 0)  # taken back
                 before = scripts_run(client)
-                await asyncio.gather(*(calls.run([record(n)], 1) for n in range(40)))
+                await asyncio.gather(*(calls.run([record(n)], 5) for n in range(40)))
                 # Enqueued by one transaction or two (the first of them may leave alone), and taken back one by one.
                 assert scripts_run(client) - before <= 42
 
@@ -95,13 +95,13 @@ def test_a_window_gathers_until_it_is_over_or_full(redis_server: PrivateRedis) -
 def test_what_nobody_answers_has_failed_by_its_deadline_and_is_taken_back(redis_server: PrivateRedis) -> None:
     async def scenario() -> None:
         async with calls_to(redis_server, NOBODYS) as calls:
-            results = await calls.run([record(1), record(2)], 1)
+            results = await calls.run([record(1), record(2)], 5)
 
             assert [result.error[0] for result in results if result.error] == ["DeadlineExceeded"] * 2
             with redis_server.client() as client:
                 await until(lambda: client.xlen(NOBODYS) == 0)
-                client.xgroup_create(NOBODYS, keys.GROUP, "0")
-                await calls.run([record(3)], 1)
+                client.xgroup_create(NOBODYS, keys.GROUP, "0", mkstream=True)
+                await calls.run([record(3)], 5)
                 await until(lambda: client.xlen(NOBODYS) == 0)
 
     asyncio.run(scenario())
@@ -142,7 +142,7 @@ def test_a_full_queue_refuses_at_once(redis_server: PrivateRedis) -> None:
 def test_without_redis_a_call_fails_at_once_and_works_again_afterwards(own_redis: PrivateRedis) -> None:
     async def scenario() -> None:
         async with calls_to(own_redis, "any") as calls:
-            assert (await calls.run([record(1)], 1))[0].error
+            assert (await calls.run([record(1)], 5))[0].error
             waiting = asyncio.create_task(calls.run([record(1)], 60))
             with own_redis.client() as client:
                 await until(lambda: client.xlen("any") > 0)
@@ -154,7 +154,7 @@ def test_without_redis_a_call_fails_at_once_and_works_again_afterwards(own_redis
             with pytest.raises(ConnectionLost):
                 await calls.run([record(1)], 60)
             await asyncio.to_thread(own_redis.start)
-            assert (await calls.run([record(1)], 1))[0].error
+            assert (await calls.run([record(1)], 5))[0].error
 
     asyncio.run(scenario())
 

@@ -35,7 +35,10 @@ def child(redis_server: PrivateRedis, timers: Timers) -> Iterator[Child]:
     close(listeners)
 
 
-def test_a_process_gives_signs_of_life_and_tells_its_stacks(child: Child, timers: Timers) -> None:
+def test_a_process_gives_signs_of_life_and_tells_its_stacks(
+    child: Child, timers: Timers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster_serving.frontend.server.child._DUMP_S", 5.0)  # a busy machine may hold the process up
     wake_fd = os.eventfd(0)
     while child.booting:
         wait([child], wake_fd, 60)

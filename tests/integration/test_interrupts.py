@@ -30,14 +30,21 @@ except KeyboardInterrupt:
 """
 
 CLOSED = """
-import signal, sys
+import signal, sys, threading, time
+import redis
 from cluster_serving.client import ConnectionLost, InputQueue, OutputQueue
 
 queue, output = (kind(port=sys.argv[1], name="closed_by_handler") for kind in (InputQueue, OutputQueue))
 signal.signal(signal.SIGALRM, lambda *_: (queue.close(), output.close()))
-signal.setitimer(signal.ITIMER_REAL, 0.5)
+def interrupt():
+    with redis.Redis(port=int(sys.argv[1])) as client:
+        while not any(each["cmd"] == "xread" for each in client.client_list()):
+            time.sleep(0.05)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+
+threading.Thread(target=interrupt).start()
 try:
-    queue.predict([1.0], timeout=30)
+    queue.predict([1.0], timeout=60)
 except ConnectionLost:
     print(queue.enqueue("a", t=1) and output.query("a"))
 """

@@ -86,7 +86,7 @@ def test_an_answer_without_uris_is_told_when_the_time_is_over(redis_server: Priv
             admin.xadd(fields[keys.REPLY], {"frames": "..."}, nomkstream=True)
 
     with in_background(answer), pytest.raises(ResultTimeout, match="a node of another version has answered"):
-        client.predict(2)
+        client.predict(8)
 
 
 def test_as_completed_goes_on(redis_server: PrivateRedis) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import types
@@ -44,9 +43,9 @@ def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
     monkeypatch.setenv("CLUSTER_SERVING_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("REDIS_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    monkeypatch.setattr(redis_server, "_ANSWER_S", 60.0)
+    monkeypatch.setattr("cluster_serving.node.lifecycle.prepare._FIRST_ANSWER_S", 60.0)
+    port = free_port()
     said: list[str] = []
     url = f"localhost:{port}"
     try:

@@ -23,6 +23,12 @@ from support.private_redis import PrivateRedis, free_port, rewrite_file
 from support.wait import wait_until
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Redis of a busy machine may take long to answer."""
+    monkeypatch.setattr(redis_server, "_ANSWER_S", 60.0)
+
+
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / 'a "job" b' / "redis"
@@ -119,7 +125,10 @@ def test_port_of_a_busy_redis(own_redis: PrivateRedis) -> None:
         assert redis_server.listener(own_redis.port) is Listener.REDIS
 
 
-def test_port_of_a_redis_that_a_long_command_keeps_from_answering(own_redis: PrivateRedis) -> None:
+def test_port_of_a_redis_that_a_long_command_keeps_from_answering(
+    own_redis: PrivateRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(redis_server, "_ANSWER_S", 0.2)
     os.kill(own_redis.pid, signal.SIGSTOP)
     try:
         assert redis_server.listener(own_redis.port) is Listener.SILENT

@@ -186,10 +186,11 @@ def test_a_job_that_no_node_has_ever_served_has_room_for_some_records(
     assert len(enqueue(link, job, b"u")) == 1, "since there is a node"
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_job_that_no_node_has_ever_served_has_room_for_some_bytes(
     redis_server: PrivateRedis, client: redis.Redis, link: Link, job: str
 ) -> None:
-    with InputQueue(port=redis_server.port, name=job, patience_s=0) as queue:
+    with InputQueue(port=redis_server.port, name=job, patience_s=0, timeout_s=60) as queue:
         queue.enqueue("first", x=np.zeros(20 << 20, np.float32))
         for _ in range(2):
             with pytest.raises(

@@ -59,6 +59,7 @@ def test_records_that_wait_for_room_are_not_sent_twice(own_redis: PrivateRedis, 
     assert len({*uris}) == len(uris) == MANY
 
 
+@pytest.mark.usefixtures("patient")
 def test_without_patience_a_full_queue_is_an_error(own_redis: PrivateRedis) -> None:
     with own_redis.client() as admin, InputQueue(port=own_redis.port, patience_s=0) as queue:
         admin.hset(keys.limits_key(JOB), "maxQueueLength", 100)
@@ -162,7 +163,7 @@ import numpy as np
 from cluster_serving.client import ConnectionLost, InputQueue
 
 redis, many, row = int(sys.argv[1]), int(sys.argv[3]), np.zeros(3, np.float32)
-queue, over = InputQueue(port=sys.argv[2], patience_s=30), threading.Event()
+queue, begun, over = InputQueue(port=sys.argv[2], patience_s=30), threading.Event(), threading.Event()
 
 def enqueue():
     for number in count():
@@ -170,6 +171,7 @@ def enqueue():
             return
         with suppress(ConnectionLost):
             queue.enqueue(f"other-{number}", t=row)
+            begun.set()
 
 def source():
     for at in range(many):
@@ -180,6 +182,7 @@ def source():
 
 beside = threading.Thread(target=enqueue)
 beside.start()
+begun.wait(60)
 try:
     list(queue.predict_many(source()))
     sys.exit("was not interrupted")

@@ -49,6 +49,7 @@ def stop_once_waited_for(server: PrivateRedis) -> threading.Thread:
 
 
 def test_a_waiting_call_is_told_that_redis_has_gone(own_redis: PrivateRedis) -> None:
+    own_redis.serve_once(keys.DEFAULT_JOB)
     stopper = stop_once_waited_for(own_redis)
     with InputQueue(port=own_redis.port) as queue, pytest.raises(ConnectionLost, match="redis://localhost"):
         queue.predict(ROW, timeout=30)
@@ -62,6 +63,7 @@ def test_waiting_asyncio_calls_are_told_that_redis_has_gone(own_redis: PrivateRe
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(outcome) for outcome in outcomes] == [ConnectionLost] * 3
 
+    own_redis.serve_once(keys.DEFAULT_JOB)
     stopper = stop_once_waited_for(own_redis)
     asyncio.run(run())
     stopper.join()
@@ -135,7 +137,7 @@ def test_what_is_no_redis_is_told_in_patience(no_redis: int, tls: bool) -> None:
         assert re.search("something that is no Redis( with TLS)? answers, or nothing does|SSL", str(error))
 
 
-@pytest.mark.usefixtures("told_why")
+@pytest.mark.usefixtures("patient")
 def test_asyncio_calls_time_out_and_leave_nothing(redis_server: PrivateRedis) -> None:
     async def run() -> None:
         async with AsyncInputQueue(port=redis_server.port, name="nobody_async") as queue:
@@ -147,6 +149,7 @@ def test_asyncio_calls_time_out_and_leave_nothing(redis_server: PrivateRedis) ->
         assert not client.keys(keys.reply_key("nobody_async", "*"))
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_full_queue_refuses_asyncio_calls(redis_server: PrivateRedis) -> None:
     job = "full_async"
 
@@ -163,6 +166,7 @@ def test_a_full_queue_refuses_asyncio_calls(redis_server: PrivateRedis) -> None:
         assert client.xlen(job) == 5
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_sync_predict_that_is_refused_raises_and_the_next_one_works(redis_server: PrivateRedis) -> None:
     job = "full_predict"
     with redis_server.client() as client, InputQueue(port=redis_server.port, name=job, patience_s=0.05) as queue:
@@ -178,6 +182,7 @@ def test_a_sync_predict_that_is_refused_raises_and_the_next_one_works(redis_serv
         assert client.xlen(job) == 2
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_redis_without_memory_is_a_full_queue(redis_server: PrivateRedis) -> None:
     job = "no_memory"
     with redis_server.client() as client:
@@ -219,6 +224,7 @@ def test_leaving_predict_many_early_leaves_no_task(redis_server: PrivateRedis) -
     asyncio.run(run())
 
 
+@pytest.mark.usefixtures("patient")
 def test_as_completed_does_not_wait_for_ever(redis_server: PrivateRedis) -> None:
     with InputQueue(port=redis_server.port, name="nobody_completed") as queue, pytest.raises(ResultTimeout):
         list(queue.as_completed([("a", {"t": ROW}), ("b", {"t": ROW})], timeout=0.2))
@@ -318,6 +324,7 @@ def test_two_records_of_one_uri_are_not_under_way_at_once(redis_server: PrivateR
         list(queue.as_completed([("a", {"t": ROW}), ("a", {"t": ROW})], timeout=0.2))
 
 
+@pytest.mark.usefixtures("patient")
 def test_predict_on_a_full_queue_gives_up_with_its_own_timeout(redis_server: PrivateRedis) -> None:
     job = "full_timeout"
     with redis_server.client() as client, InputQueue(port=redis_server.port, name=job, patience_s=60) as queue:

@@ -36,6 +36,7 @@ def awaits(job: str, port: int) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("call", [predicts, predicts_many, awaits])
 def test_no_key_tells_the_uris_of_a_client(redis_server: PrivateRedis, call: Callable[[str, int], None]) -> None:
     job = f"uris_{call.__name__}"

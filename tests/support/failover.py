@@ -93,7 +93,7 @@ class Failover:
         """Wait until the replica has all that the master has."""
         with self.master.client() as client:
             client.set("replicated", "1")
-            assert client.wait(1, 10_000) == 1
+            assert client.wait(1, 60_000) == 1
 
     def begin_planned(self) -> None:
         """Let the replica take over from a master that lives, and goes on as one until it is told, ten seconds later."""

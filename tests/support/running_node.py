@@ -70,7 +70,11 @@ class RunningNode:
         return self.log_path.read_text()
 
     def heartbeat(self) -> dict[str, Any]:
-        """Return the heartbeat that the node tells Redis; empty: the node tells none."""
+        """Return the heartbeat that the node tells Redis. On a busy machine the node may tell none for a while."""
+        return wait_until(self.heartbeat_now, "the node tells a heartbeat")
+
+    def heartbeat_now(self) -> dict[str, Any]:
+        """Return the heartbeat; empty: there is none."""
         return self._told()[1]
 
     def settle(self) -> dict[str, Any]:
@@ -80,7 +84,7 @@ class RunningNode:
             client.delete(self._told()[0])  # the next one is new
 
         def whole() -> dict[str, Any]:
-            beat = self.heartbeat()
+            beat = self.heartbeat_now()
             return beat if beat and beat["state"] == "ready" and beat["workers_alive"] == beat["workers"] else {}
 
         return wait_until(whole, "it is ready with all its workers")
@@ -115,7 +119,7 @@ class RunningNode:
         return self.log.count("event=serving")
 
     def _ready_or_dead(self, served: int) -> bool:
-        beat = self.heartbeat()
+        beat = self.heartbeat_now()
         return self.process.poll() is not None or (beat.get("state") == "ready" and self._served > served)
 
 

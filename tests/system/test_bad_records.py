@@ -19,10 +19,11 @@ from cluster_serving.client import ErrorCode, InputQueue, OutputQueue, keys
 from cluster_serving.client.wire.result import Result
 from cluster_serving.client.wire.tensors import encode_tensor
 from cluster_serving.client.wire.values import encode_record
-from cluster_serving.node.ring.ring import NAME, Ring, State
+from cluster_serving.node.ring.ring import State
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
+from support.slots import slot_states
 from support.wait import wait_until
 
 JOB = "bad_records"
@@ -186,7 +187,7 @@ def settled(node: RunningNode, server: PrivateRedis) -> None:
         left = {key for key in client.keys("*") if b"node_" not in key}
         left.discard(keys.slow_key(JOB).encode())  # of a record that took long
         assert left == {JOB.encode(), keys.limits_key(JOB).encode(), keys.NODES.encode()}
-    wait_until(lambda: slot_states(node) == {State.FREE}, "every slot is free")
+    wait_until(lambda: slot_states(node.process.pid) == {State.FREE}, "every slot is free")
     beat = wait_until(lambda: beat if is_counted(beat := node.heartbeat()) else {}, "all have been counted")
     assert (beat["read"], beat["answered"], beat["failed"]) == (RECORDS, RECORDS - BAD, BAD)
     assert (beat["restarts"], beat["redelivered"], beat["repeated"]) == (0, 0, 0)
@@ -196,18 +197,6 @@ def settled(node: RunningNode, server: PrivateRedis) -> None:
 def is_counted(beat: dict[str, Any]) -> bool:
     """Return whether a heartbeat counts every answer: the reader counts a record before, and the heartbeat may lie between."""
     return bool(beat) and beat["answered"] + beat["failed"] >= RECORDS
-
-
-def slot_states(node: RunningNode) -> set[State]:
-    """The states of the slots of the ring."""
-    for descriptor in Path(f"/proc/{node.process.pid}/fd").iterdir():
-        if NAME in str(descriptor.readlink()):
-            ring = Ring.looked_at(os.open(descriptor, os.O_RDONLY))
-            try:
-                return {ring.state(slot) for slot in range(ring.geometry.slots)}
-            finally:
-                ring.close()
-    raise AssertionError("the supervisor holds no ring")
 
 
 def test_one_bad_record_in_a_hundred_spoils_no_other(node: RunningNode, own_redis: PrivateRedis) -> None:

@@ -132,7 +132,8 @@ def test_an_open_loop_beyond_the_capacity(shell: Shell) -> None:
     words = (JOB, TAKES_10_MS, *shell.redis, "--rate", "400", "--deadline", "2000", "--seconds", "5")
     found = shell.measured(*words, "--arrivals", "fixed", "--plot", "beyond.png")
 
-    assert 0 < found["goodput_per_s"] <= 101
+    # Answers of the second before may be read late, by a busy machine.
+    assert 0 < found["goodput_per_s"] * found["seconds"] <= 101 * (found["seconds"] + found["settling_s"])
     assert found["failed"][0]["code"] == "DeadlineExceeded"
     failed = sum(each["count"] for each in found["failed"])
     assert failed + found["answered"] > 101 * found["seconds"]  # more than the worker can answer
@@ -189,7 +190,7 @@ def test_a_load_that_cannot_begin(shell: Shell, way: str, words: tuple[str, ...]
 def test_ctrl_c_ends_with_the_result_so_far(shell: Shell, redis_server: PrivateRedis) -> None:
     with redis_server.client() as client:
         before = client.xinfo_stream(JOB)["entries-added"]
-        with shell.start(JOB, TAKES_10_MS, *shell.redis, "--connections", "1", "--json") as process:
+        with shell.start(JOB, TAKES_10_MS, *shell.redis, "--connections", "1", "--seconds", "300", "--json") as process:
             # 250 records, one after the other, take longer than two windows
             wait_until(lambda: client.xinfo_stream(JOB)["entries-added"] > before + 250, "the load is measured")
             process.send_signal(signal.SIGINT)
@@ -203,7 +204,7 @@ def test_redis_that_goes_away(shell: Shell, redis_server: PrivateRedis) -> None:
     """The connection is cut, and what was measured is shown."""
     with redis_server.client() as client:
         before = client.xinfo_stream(JOB)["entries-added"]
-        with shell.start(JOB, TAKES_10_MS, *shell.redis, "--connections", "1", "--json") as process:
+        with shell.start(JOB, TAKES_10_MS, *shell.redis, "--connections", "1", "--seconds", "300", "--json") as process:
             wait_until(lambda: client.xinfo_stream(JOB)["entries-added"] > before + 250, "the load is measured")
             for each in client.client_list():
                 if each["cmd"] == "xread":

@@ -59,13 +59,13 @@ def values(names: Names, first: list[float], second: list[float]) -> dict[str, A
 
 def by_python(place: Place, job: str, names: Names, first: list[float], second: list[float]) -> Any:
     with InputQueue(port=place.server.port, name=job) as queue:
-        return queue.predict(values(names, first, second))
+        return queue.predict(values(names, first, second), timeout=60)
 
 
 def by_asyncio(place: Place, job: str, names: Names, first: list[float], second: list[float]) -> Any:
     async def ask() -> Any:
         async with AsyncInputQueue(port=place.server.port, name=job) as queue:
-            return await queue.predict(values(names, first, second))
+            return await queue.predict(values(names, first, second), timeout=60)
 
     return asyncio.run(ask())
 

@@ -243,7 +243,7 @@ def test_workers_come_and_go_with_the_cores_and_are_kept_on_cores_of_their_own(
         psutil.Process(node.process.pid).cpu_affinity(ALL)
         wait_until(lambda: "event=died" in node.log, "a new one cannot load the model")
         with InputQueue(port=own_redis.port, name=JOB) as queue:
-            assert not isinstance(queue.predict({"x": ROW}), RecordFailed)
+            assert not isinstance(queue.predict({"x": ROW}, timeout=60), RecordFailed)
         assert node.heartbeat()["state"] == "ready"
         model.write_text(source)
         wait_until(lambda: has_workers(node, len(ALL)), "there is a worker for each core again")
@@ -319,4 +319,4 @@ def test_workers_of_another_number_of_threads_take_over_from_the_old_ones(
         wait_until(lambda: node.heartbeat()["threads"] == 1, "there is one thread")
         wait_until(lambda: node.log.count("event=serving") == 2, "the new worker serves")
         with InputQueue(port=own_redis.port, name=JOB) as queue:
-            assert not isinstance(queue.predict({"x": ROW}), RecordFailed)
+            assert not isinstance(queue.predict({"x": ROW}, timeout=60), RecordFailed)

@@ -77,14 +77,14 @@ def test_the_node_says_which_and_why(served: Served) -> None:
 @pytest.mark.parametrize("rows", [0, 1, 5])
 def test_a_call_goes_through_as_it_is(served: Served, rows: int) -> None:
     with InputQueue(port=served.server.port, name="calls") as queue:
-        assert_answers(queue.predict(call(rows)), call(rows))
+        assert_answers(queue.predict(call(rows), timeout=60), call(rows))
 
 
 def test_a_row_is_no_call(served: Served) -> None:
     row = {"x": np.zeros(4, np.float32), "state": state_of(0), "rate": np.array(1)}
     refused = pytest.raises(RecordFailed, match=r"input 'x' takes float32 \[\?,4\] a record, not float32 \[4\]")
     with InputQueue(port=served.server.port, name="calls") as queue, refused:
-        queue.predict(row)
+        queue.predict(row, timeout=60)
 
 
 def test_rows_of_many_records_ride_together_and_each_gets_its_own(served: Served) -> None:
@@ -96,8 +96,8 @@ def test_rows_of_many_records_ride_together_and_each_gets_its_own(served: Served
         before = served.nodes["rows"].heartbeat()["runs"]
         for record, found in zip(records, queue.predict_many(records), strict=True):
             assert_answers(found, record)
-        assert_answers(queue.predict(call(1)), call(1))
-        assert_answers(queue.predict(call(7)), call(7))
+        assert_answers(queue.predict(call(1), timeout=60), call(1))
+        assert_answers(queue.predict(call(7), timeout=60), call(7))
 
     assert served.nodes["rows"].heartbeat()["runs"] - before < 200
 

@@ -109,5 +109,5 @@ def test_a_client_of_0_8_is_answered_where_it_looks(server: PrivateRedis) -> Non
         failed = client.hget("result:bad", "value")
 
     with InputQueue(host="localhost", port=server.port) as queue:
-        np.testing.assert_allclose(found, queue.predict({"image": {"b64": jpeg}}), rtol=1e-6)
+        np.testing.assert_allclose(found, queue.predict({"image": {"b64": jpeg}}, timeout=60), rtol=1e-6)
     assert failed == b"NaN"

@@ -323,7 +323,7 @@ def test_a_tensor_is_tried(page: Page, server: PrivateRedis, tmp_path: Path) -> 
     page.until("document.querySelector('.took')")
 
     with InputQueue(url=server.url, name=JOB) as queue:
-        wanted = queue.predict({"image": row})
+        wanted = queue.predict({"image": row}, timeout=60)
     assert bars(page) == rounded(wanted)
     assert "in the model" in page.text(".took")
     for answer in pasted(page, tmp_path):
@@ -349,7 +349,7 @@ def test_an_image_is_tried(page: Page, server: PrivateRedis, tmp_path: Path) -> 
     page.until("document.querySelector('.took')")
 
     with InputQueue(url=server.url, name=JOB) as queue:
-        wanted = queue.predict({"image": str(image)})
+        wanted = queue.predict({"image": str(image)}, timeout=60)
     assert bars(page) == rounded(wanted)
     for answer in pasted(page, tmp_path):
         np.testing.assert_allclose(answer, wanted, rtol=1e-6)
@@ -387,7 +387,7 @@ def test_several_inputs_are_tried_by_keyboard(
     words_page.until("document.querySelector('.took')")
 
     with InputQueue(url=server.url, name=words) as queue:
-        wanted = queue.predict({"text": {"string": text}, "weights": np.array(weights, np.float32)})
+        wanted = queue.predict({"text": {"string": text}, "weights": np.array(weights, np.float32)}, timeout=60)
     shown = words_page.run("[...document.querySelectorAll('.bars tbody tr')].map((row) => row.innerText.split(/\\s+/))")
     assert [(name, float(score)) for name, score in shown] == [(name, score) for _, score, name in wanted]
     for answer in pasted(words_page, tmp_path):

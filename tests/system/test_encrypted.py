@@ -224,7 +224,7 @@ def test_an_encrypted_image_gives_the_same_answer_as_its_pixels(
     sent = WAYS[way](RecordCipher(SECRET, SALT).seal(content))
 
     with InputQueue(port=redis_server.port, name="records") as queue:
-        native, in_clear = queue.predict({"image": sent}), queue.predict({"image": pixels})
+        native, in_clear = queue.predict({"image": sent}, timeout=60), queue.predict({"image": pixels}, timeout=60)
     with (
         InputQueue(port=redis_server.port, name="records", dialect="original") as queue,
         OutputQueue(port=redis_server.port, name="records") as output,

@@ -109,7 +109,7 @@ def compared_of(node: RunningNode, queue: InputQueue, records: int, sent: int = 
     values = count()
 
     def predict() -> None:
-        queue.predict({"x": np.full(4, next(values), np.float32)})
+        queue.predict({"x": np.full(4, next(values), np.float32)}, timeout=60)
 
     def beat() -> dict[str, Any]:
         predict()

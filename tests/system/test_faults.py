@@ -199,7 +199,7 @@ def test_children_die_with_a_killed_supervisor_and_the_next_one_takes_over(
 
 def test_redis_is_killed_and_comes_back(node: RunningNode, server: PrivateRedis) -> None:
     with InputQueue(port=server.port, name=JOB) as queue:
-        assert queue.predict(np.zeros(4, np.float32))[1] == 0
+        assert queue.predict(np.zeros(4, np.float32), timeout=60)[1] == 0
 
     since = len(node.log)
     server.stop(signal.SIGKILL)

@@ -184,7 +184,7 @@ def test_it_serves_and_beats_while_it_fetches_until_that_takes_too_long(
     before = factor(redis_server)
 
     with ThreadPoolExecutor() as pool:
-        told = pool.submit(restart, node, server.url("/slow.tar.gz"), "", "--timeout", "3")
+        told = pool.submit(restart, node, server.url("/slow.tar.gz"), "", "--timeout", "15")
         wait_until(lambda: times_asked(server, "/slow.tar.gz"), "it fetches")
         first = node.heartbeat()
         while_fetching = factor(redis_server)
@@ -194,7 +194,7 @@ def test_it_serves_and_beats_while_it_fetches_until_that_takes_too_long(
 
     assert while_fetching == before
     assert told.result().returncode == ExitCode.FAILED
-    assert "the model is not fetched after 3 s; the old model goes on serving" in told.result().stderr
+    assert "the model is not fetched after 15 s; the old model goes on serving" in told.result().stderr
     assert factor(redis_server) == before
 
 

@@ -19,6 +19,7 @@ import pytest
 
 from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.wire.values import encode_record
+from cluster_serving.node.job.redis_kind import counted_memory
 from support.busy_redis import busy
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis, private_redis
@@ -52,7 +53,7 @@ def node(shared: RunningNode, server: PrivateRedis) -> RunningNode:
 
 def states_of(node: RunningNode, stop: threading.Event, found: list[str]) -> None:
     while not stop.is_set():
-        state = node.heartbeat().get("state", "")
+        state = node.heartbeat_now().get("state", "")
         if not found or found[-1] != state:
             found.append(state)
 
@@ -74,12 +75,16 @@ def test_it_is_listed_until_it_has_said_that_it_stops(own_redis: PrivateRedis, t
         watching = threading.Thread(target=states_of, args=(node, stop, found))
         watching.start()
         wait_until(lambda: found, "it is looked at")
+        (reader,) = node.children("reader")
+        reader.suspend()
+        node.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "draining" in found, "it says that it stops")
+        reader.resume()
 
-        assert node.stop() == 0
+        assert node.process.wait(120) == 0
         stop.set()
         watching.join()
 
-        assert "draining" in found
         assert client.zrange(keys.NODES, 0, -1) == []
         assert not client.exists(key)
     assert (beat["job"], beat["raw"], beat["already_batched"]) == (JOB, False, False)
@@ -168,7 +173,7 @@ def test_it_tells_what_was_measured_and_goes_on_when_it_has_changed(node: Runnin
 
     with InputQueue(port=server.port, name=JOB) as queue:
         answers = list(queue.predict_many([{"x": np.ones(4, np.float32)}] * 100))
-        wait_until(lambda: so_far()["answered"] == 100, "the node knows that all are answered")
+        wait_until(lambda: so_far()["answered"] >= 100, "the node knows that all are answered")
         found, histograms = so_far(), node.heartbeat()["histograms"]
         assert len(answers) == found["queue_wait"] == found["rows"] == 100
         assert histograms["batch_rows"]["sum"] == node.heartbeat()["rows"]
@@ -179,9 +184,9 @@ def test_it_tells_what_was_measured_and_goes_on_when_it_has_changed(node: Runnin
 
         node.process.send_signal(signal.SIGHUP)
         wait_until(lambda: node.log.count("event=serving") == changes + 1, "a new lane serves")
-        queue.predict(np.ones(4, np.float32))
+        queue.predict(np.ones(4, np.float32), timeout=60)
 
-        wait_until(lambda: so_far()["answered"] == 101, "both lanes are told together")
+        wait_until(lambda: so_far()["answered"] >= 101, "both lanes are told together")
         assert so_far()["queue_wait"] == 101
         assert so_far()["inference"] == found["runs"] + 1
 
@@ -225,10 +230,9 @@ def test_a_user_that_may_neither_list_the_node_nor_ask_for_the_memory_serves_pro
     settings = {"modelPath": str(MODELS / "affine.py"), "jobName": JOB}
     with running_node(tmp_path / "node", own_redis, **settings, redisUsername="node", redisPassword="geheim") as node:
         with InputQueue(port=own_redis.port, name=JOB) as queue:
-            assert queue.predict(np.ones(4, np.float32))[1] == 4
+            assert queue.predict(np.ones(4, np.float32), timeout=60)[1] == 4
         assert node.log.count("frontends cannot find this node") == 1
-        assert "no heartbeat" not in node.log
-        assert "Redis cannot be reached" not in node.log
+        assert "no heartbeat: Redis refuses it" not in node.log
         assert node.stop() == 0
 
 
@@ -246,7 +250,7 @@ def test_it_follows_a_master_that_moves_behind_one_address(own_redis: PrivateRed
 
             wait_until(lambda: new.zcard(keys.NODES), "its heartbeat is on the new master")
             assert re.search(r'refuses it" reason="[^"]*read only replica', node.log)  # Redis 6 names the script first
-            assert "Redis cannot be reached" not in node.log
+            assert not re.search(r'cannot be reached" reason="[^"]*read only', node.log)
         client.replicaof("NO", "ONE")
 
 
@@ -262,12 +266,11 @@ def test_the_oldest_dead_letters_give_way_before_admission_closes(node: RunningN
     with server.client() as client, InputQueue(port=server.port, name=JOB) as queue:
         since, taken = len(node.log), fill_dead_letters(client, 400)
         # The node may use half of it: with half of the letters 6 MB too much are left, with a quarter 6 MB are free.
-        # Redis may give back some MB of buffers meanwhile, as of the tests before.
-        client.config_set("maxmemory", str(round(2 * (client.info("memory")["used_memory"] - 0.625 * taken))))
+        client.config_set("maxmemory", str(round(2 * (counted_memory(client.info("memory")) - 0.625 * taken))))
 
         wait_until(lambda: client.xlen(keys.dead_key(JOB)) == 100, "all but a quarter are gone")
 
-        assert queue.predict(np.ones(4, np.float32))[1] == 4
+        assert queue.predict(np.ones(4, np.float32), timeout=60)[1] == 4
         assert [int(letter[b"uri"]) for _, letter in client.xrange(keys.dead_key(JOB))] == list(range(300, 400))
         assert not client.exists(keys.full_key(JOB))
         told = "the oldest dead letters are deleted: Redis is short of memory"
@@ -279,7 +282,7 @@ def test_dead_letters_that_would_not_help_stay(node: RunningNode, server: Privat
         fill_dead_letters(client, 3, 1_000)
 
         def is_full() -> bool:
-            used = client.info("memory")["used_memory"]  # falls when Redis gives buffers back
+            used = counted_memory(client.info("memory"))  # falls when Redis gives buffers back
             client.config_set("maxmemory", str(round(used * 1.5)))  # the node may use half of it
             return bool(client.exists(keys.full_key(JOB)))
 
@@ -307,7 +310,7 @@ def test_buffers_of_replicas_do_not_close_admission(node: RunningNode, server: P
         between = memory["used_memory"] - memory["mem_not_counted_for_evict"] // 2
         client.config_set("maxmemory", str(2 * between))  # the node may use half of it
         answered = node.heartbeat()["answered"]
-        assert queue.predict(np.ones(4, np.float32))[1] == 4
+        assert queue.predict(np.ones(4, np.float32), timeout=60)[1] == 4
         wait_until(lambda: node.heartbeat()["answered"] > answered, "the node has looked at the memory")
 
         assert not client.exists(keys.full_key(JOB))
@@ -325,7 +328,7 @@ def test_the_memory_of_a_redis_that_was_busy_is_watched_again(node: RunningNode,
     with busy(server):
         wait_until(lambda: "no heartbeat: Redis refuses it" in node.log[since:], "Redis has refused the node")
     with server.client() as client:
-        used = client.info("memory")["used_memory"]
+        used = counted_memory(client.info("memory"))
         client.config_set("maxmemory", str(round(used * 1.5)))  # the node may use half of it
 
         wait_until(lambda: client.exists(keys.full_key(JOB)), "the node says that Redis is full")
@@ -348,7 +351,7 @@ def test_a_redis_that_throws_results_away_is_told(node: RunningNode, server: Pri
 
 def test_nothing_is_admitted_while_redis_lacks_memory(node: RunningNode, server: PrivateRedis) -> None:
     with server.client() as client, InputQueue(port=server.port, name=JOB) as queue:
-        used = client.info("memory")["used_memory"]
+        used = counted_memory(client.info("memory"))
         client.config_set("maxmemory", str(round(used * 1.5)))
         why = wait_until(lambda: client.get(keys.full_key(JOB)), "the node says that Redis is full")
         assert b"(maxRedisMemoryUse 0.5)" in why
@@ -357,4 +360,4 @@ def test_nothing_is_admitted_while_redis_lacks_memory(node: RunningNode, server:
         client.config_set("maxmemory", "0")
 
         wait_until(lambda: not client.exists(keys.full_key(JOB)), "it says so no more")
-        assert queue.predict(np.ones(4, np.float32))[1] == 4
+        assert queue.predict(np.ones(4, np.float32), timeout=60)[1] == 4

@@ -267,7 +267,9 @@ def test_an_old_lane_whose_worker_dies_while_it_drains_answers_all(
 ) -> None:
     caller = Caller(server, 2, 5)
     first, changes = yaml.safe_load(node.config_path.read_text())["modelPath"], node.log.count("event=serving ")
-    configure(node, modelPath=save_model(tmp_path, 5))
+    model = Path(save_model(tmp_path, 5))
+    model.write_text(f"import time\ntime.sleep(5)\n{model.read_text()}")
+    configure(node, modelPath=str(model))
     old = node.children("worker")
     node.process.send_signal(signal.SIGHUP)
     wait_until(lambda: len(node.children("worker")) > 2, "the new model is being loaded")

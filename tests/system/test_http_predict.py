@@ -472,11 +472,11 @@ def test_a_hash_that_is_none_is_said(site: Site) -> None:
 def test_our_client(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
     queue = InputQueue(frontend_url=site.frontend.url, sync=True)
 
-    check_everything(queue.predict(json.dumps({"instances": [INSTANCE]})))
+    check_everything(queue.predict(json.dumps({"instances": [INSTANCE]}), timeout=60))
     check_everything(perdict(site.frontend.url, json.dumps({"instances": [INSTANCE]})))
     assert "Attempt connecting to Cluster Serving frontend success" in capsys.readouterr().out
     with pytest.raises(RecordFailed, match="no instance can be found"):
-        queue.predict({"instances": []})
+        queue.predict({"instances": []}, timeout=60)
 
 
 def test_the_helpers_of_the_original(site: Site, capsys: pytest.CaptureFixture[str]) -> None:

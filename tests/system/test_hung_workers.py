@@ -134,7 +134,7 @@ def test_an_idle_node_and_a_stopped_one_that_goes_on_are_not_hung(node: RunningN
     node.process.send_signal(signal.SIGSTOP)
     for process in processes:
         process.suspend()
-    wait_until(lambda: not node.heartbeat(), "its heartbeat has expired")
+    wait_until(lambda: not node.heartbeat_now(), "its heartbeat has expired")
     for process in processes:
         process.resume()
     node.process.send_signal(signal.SIGCONT)
@@ -161,7 +161,7 @@ def test_slow_code_of_the_user_is_not_hung_as_long_as_each_record_ends(server: P
             """
         )
     )
-    settings = {"modelPath": str(shutil.copy(MODELS / "poison.py", tmp_path)), "jobName": "slow", "runTimeout": 2}
+    settings = {"modelPath": str(shutil.copy(MODELS / "poison.py", tmp_path)), "jobName": "slow", "runTimeout": 5}
     settings |= {"processing": f"{tmp_path / 'steps.py'}:Steps", "modelParallelism": 1, "maxBatchDelayMs": 1000}
 
     with running_node(tmp_path, server, **settings) as node, InputQueue(port=server.port, name="slow") as queue:

@@ -74,7 +74,7 @@ def test_the_log_of_a_node_in_the_background_is_rotated(redis_server: PrivateRed
             log = tmp_path / "rotated" / "node.log"
             wait_until(log.with_name("node.log.1").exists, "the log is rotated")
 
-            queue.predict({"image": encoded(".png")})
+            queue.predict({"image": encoded(".png")}, timeout=60)
 
         assert "libpng warning" in command("logs", "rotated", "-n", "1000")
     finally:

@@ -157,7 +157,9 @@ def test_a_call_waits_runs_and_is_done(frontend: RunningFrontend, redis_server: 
     with redis_server.client() as client:  # before 7.0, records that are being run count into the place of a later one
         wait_until(lambda: not client.xlen(SLOW), "the records of other tests are done")
         counts_reads = "entries-read" in client.xinfo_groups(SLOW)[0]
-    first, *others = [accepted(frontend, f"/predict/{SLOW}", sleep(seconds)) for seconds in (4, *[0] * 11)]
+    first = accepted(frontend, f"/predict/{SLOW}", sleep(15))
+    wait_until(lambda: call(frontend, "GET", first).document["state"] == "running", "the first one runs")
+    others = [accepted(frontend, f"/predict/{SLOW}", sleep(0)) for _ in range(11)]
 
     state = call(frontend, "GET", others[-1])
     assert (state.status, state.document["state"]) == (202, "waiting")
@@ -175,7 +177,8 @@ def test_a_call_waits_runs_and_is_done(frontend: RunningFrontend, redis_server: 
 
 def test_a_call_that_is_deleted_is_not_begun(frontend: RunningFrontend, redis_server: PrivateRedis) -> None:
     running, waiting = [
-        accepted(frontend, f"/predict/{SLOW}", {"instances": [{"x": [seconds, 0]}] * 12}) for seconds in (0.3, 1)
+        accepted(frontend, f"/predict/{SLOW}", {"instances": [{"x": [seconds, 0]}, *[{"x": [0, 0]}] * 11]})
+        for seconds in (10, 0)
     ]
 
     assert call(frontend, "DELETE", waiting).document["cancelled"] == 12
@@ -195,7 +198,7 @@ def test_a_wait_is_a_number_of_seconds(frontend: RunningFrontend, wait: str) -> 
 
 
 def test_a_call_that_no_node_begins_in_time(frontend: RunningFrontend) -> None:
-    blocking = accepted(frontend, f"/predict/{SLOW}", sleep(1))
+    blocking = accepted(frontend, f"/predict/{SLOW}", sleep(8))
     place = accepted(frontend, f"/predict/{SLOW}?timeout=0.2", sleep(0))
 
     late = call(frontend, "GET", f"{place}?wait=30")

@@ -84,7 +84,7 @@ class Zoo:
                 list(queue.predict_many(str(photo) for photo in PHOTOS)) if case["id"] in SQUEEZENETS else []
             )
             if whole:
-                return _outputs(queue.predict(inputs)), photos
+                return _outputs(queue.predict(inputs, timeout=60)), photos
             rows = range(len(next(iter(inputs.values()))))
             answers: list[Any] = list(
                 queue.predict_many({name: array[row] for name, array in inputs.items()} for row in rows)

@@ -274,7 +274,7 @@ def test_an_answer_that_is_late(shell: Shell, way: str) -> None:
 def test_ctrl_c(shell: Shell, redis_server: PrivateRedis) -> None:
     with redis_server.client() as client:
         wait_until(lambda: not client.xlen(CLASSES), "the records of other tests are done")
-        with shell.start(CLASSES, "[2, 0]", *shell.ways["redis"]) as process:
+        with shell.start(CLASSES, "[8, 0]", *shell.ways["redis"]) as process:
             wait_until(lambda: client.xlen(CLASSES), "the record is under way")
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=120)

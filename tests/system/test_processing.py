@@ -174,8 +174,11 @@ def test_own_code_answers_the_original_dialect(custom: tuple[InputQueue, Path], 
 
 def test_labels_stand_beside_the_indices(filtered: str, redis_server: PrivateRedis) -> None:
     with InputQueue(port=redis_server.port, name=filtered) as queue:
-        assert queue.predict({"x": np.array([3, 2, 1, 4, 5], np.float32)}) == [[4, 5.0, None], [3, 4.0, "class 3"]]
-        whole = queue.predict({"x": np.array([[3, 2, 1, 4, 5], [9, 8, 0, 0, 0]], np.float32)})
+        assert queue.predict({"x": np.array([3, 2, 1, 4, 5], np.float32)}, timeout=60) == [
+            [4, 5.0, None],
+            [3, 4.0, "class 3"],
+        ]
+        whole = queue.predict({"x": np.array([[3, 2, 1, 4, 5], [9, 8, 0, 0, 0]], np.float32)}, timeout=60)
 
     assert whole == [[[4, 5.0, None], [3, 4.0, "class 3"]], [[0, 9.0, "class 0"], [1, 8.0, "class 1"]]]
 
@@ -207,11 +210,11 @@ def test_text_and_whole_batches(
         InputQueue(port=redis_server.port, name=tmp_path.name, dialect="original") as original,
         OutputQueue(port=redis_server.port, name=tmp_path.name) as output,
     ):
-        y, text = queue.predict({"x": BATCH})
+        y, text = queue.predict({"x": BATCH}, timeout=60)
         np.testing.assert_array_equal(y, 2 * BATCH)
         assert text == texts
 
-        y, text = queue.predict({"x": BATCH[1:2]})
+        y, text = queue.predict({"x": BATCH[1:2]}, timeout=60)
         assert (y.tolist(), text) == ([[4, 6]], [texts[1]])
 
         one_by_one: list[Any] = list(queue.predict_many({"x": values} for values in BATCH))

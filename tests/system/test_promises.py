@@ -105,12 +105,12 @@ def test_what_one_record_may_cost_its_neighbours(
 def test_a_node_reads_under_one_name_and_takes_it_along(own_redis: PrivateRedis, tmp_path: Path) -> None:
     with start(tmp_path, own_redis, "slow.py") as node:
         with InputQueue(port=own_redis.port, name=JOB) as queue:
-            queue.predict(pair(0, 3))
+            queue.predict(pair(0, 3), timeout=60)
             first = consumers(own_redis)
             node.process.kill()
             node.process.wait()
             node.start()
-            queue.predict(pair(0, 3))
+            queue.predict(pair(0, 3), timeout=60)
 
         assert len(first) == 1
         assert consumers(own_redis) == first

@@ -18,7 +18,7 @@ from cluster_serving.client import InputQueue, OutputQueue, keys
 from support.clients import in_background
 from support.failover import failover
 from support.models import MODELS
-from support.private_redis import PrivateRedis, fill, free_port, slow_loading
+from support.private_redis import PrivateRedis, fill, free_port, hurry, slow_loading
 from support.proxy import Proxy, proxy
 from support.running_node import RunningNode, running_node
 from support.wait import wait_until
@@ -101,7 +101,7 @@ def wait_until_noticed(node: RunningNode, since: int, what: str = "cannot read f
 
 def wait_until_unready(node: RunningNode) -> None:
     """Wait until nobody is told that the node is ready."""
-    wait_until(lambda: node.heartbeat().get("state") != "ready", "the node is not ready")
+    wait_until(lambda: node.heartbeat_now().get("state") != "ready", "the node is not ready")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -122,8 +122,9 @@ def test_redis_loads(node: RunningNode, server: PrivateRedis) -> None:
         since = len(node.log)
         with records_answered(server.port), reconnects(node):
             server.stop()
-            with in_background(lambda: server.start(*slow_loading(5000))):
+            with in_background(lambda: server.start(*slow_loading(20_000))):
                 wait_until_noticed(node, since, "loading the dataset")
+                hurry(server)
         client.delete(*filler)
 
 
@@ -235,7 +236,7 @@ def test_a_failover_loses_nothing_that_was_replicated(tmp_path: Path) -> None:
         running_node(tmp_path / "node", servers.master, redisUrl=servers.url, **SETTINGS) as node,
     ):
         (worker,) = node.children("worker")
-        with InputQueue(url=servers.url, name=JOB, patience_s=30) as queue:
+        with InputQueue(url=servers.url, name=JOB, patience_s=120) as queue:
             worker.suspend()  # so that most are unanswered when the master dies
             queue.enqueue_many((str(n), {"x": np.array([n, 0, 0, 0], np.float32)}) for n in range(500))
             servers.wait_for_replica()
@@ -243,6 +244,7 @@ def test_a_failover_loses_nothing_that_was_replicated(tmp_path: Path) -> None:
             worker.resume()
 
             queue.enqueue("500", x=np.array([500, 0, 0, 0], np.float32))
+            servers.be_patient()
             check_answers([str(n) for n in range(501)], url=servers.url)
             assert queue.predict(np.ones(4, np.float32), timeout=60)[1] == 4
         assert node.process.poll() is None

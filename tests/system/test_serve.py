@@ -204,7 +204,9 @@ def test_a_changed_model_is_loaded_again_and_a_broken_one_is_not(tmp_path: Path)
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -signal.SIGKILL)])
 def test_an_end_during_the_start_leaves_no_server(tmp_path: Path, number: signal.Signals, code: int) -> None:
-    with serving(tmp_path, str(DIGITS)) as serve:
+    model = tmp_path / "model.py"
+    model.write_text("import time\ntime.sleep(600)\n")
+    with serving(tmp_path, str(model)) as serve:
         state = Path(serve.environment["CLUSTER_SERVING_HOME"]) / "serving_stream"
         wait_until(lambda: (state / "frontend.json").exists(), "both are started")
         serve.process.send_signal(number)
@@ -264,7 +266,7 @@ def test_start_with_http_and_stop(tmp_path: Path) -> None:
     try:
         options = (f"--model-path={DIGITS}", f"--redis-url=localhost:{free_port()}", f"--port={port}")
         started = run("start", "--http", *options)
-        with urllib.request.urlopen(f"http://localhost:{port}/livez", timeout=10) as reply:
+        with urllib.request.urlopen(f"http://localhost:{port}/livez", timeout=60) as reply:
             status = reply.status
         stopped = run("stop")
         left = processes_of(environment["CLUSTER_SERVING_HOME"])

@@ -64,7 +64,7 @@ def arrived(output: OutputQueue, uri: str) -> Any:
 
 
 def test_predict_gives_every_output_in_the_models_order(queue: InputQueue) -> None:
-    y, total = queue.predict({"x": row(1, 2, 3, 4)})
+    y, total = queue.predict({"x": row(1, 2, 3, 4)}, timeout=60)
 
     np.testing.assert_array_equal(y, row(3, 5, 7, 9))
     assert y.dtype == np.float32
@@ -160,18 +160,18 @@ def test_a_consumer_that_pauses_longer_than_the_timeout_loses_nothing(queue: Inp
 def test_a_queue_works_again_after_it_was_closed(queue: InputQueue) -> None:
     for _ in range(2):
         with queue:
-            assert queue.predict(row(1, 2, 3, 4))[1] == 10
+            assert queue.predict(row(1, 2, 3, 4), timeout=60)[1] == 10
 
 
 def test_a_reply_stream_that_was_deleted_is_made_again(
     queue: InputQueue, redis_server: PrivateRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("cluster_serving.client.protocol.reply_stream._SURE_S", 0.0)
-    assert queue.predict(row(1, 2, 3, 4))[1] == 10
+    assert queue.predict(row(1, 2, 3, 4), timeout=60)[1] == 10
     with redis_server.client() as client:
         client.delete(*client.keys(keys.reply_key(JOB, "*")))
 
-    assert queue.predict(row(1, 2, 3, 4))[1] == 10
+    assert queue.predict(row(1, 2, 3, 4), timeout=60)[1] == 10
 
 
 def test_as_completed_gives_each_record_once(queue: InputQueue) -> None:
@@ -203,10 +203,10 @@ def test_asyncio_calls_share_one_connection(node: RunningNode, redis_server: Pri
             AsyncInputQueue(port=redis_server.port, name=JOB) as queue,
             AsyncOutputQueue(port=redis_server.port, name=JOB) as output,
         ):
-            answers = await asyncio.gather(*(queue.predict({"x": row(n, 0, 0, 0)}) for n in range(200)))
+            answers = await asyncio.gather(*(queue.predict({"x": row(n, 0, 0, 0)}, timeout=60) for n in range(200)))
             assert [answer[0][0] for answer in answers] == [2 * n + 1 for n in range(200)]
             with pytest.raises(RecordFailed, match="InvalidInput"):
-                await queue.predict({"x": row(1)})
+                await queue.predict({"x": row(1)}, timeout=60)
             many: list[Any] = [
                 a async for a in queue.predict_many(({"x": row(n, 0, 0, 0)} for n in range(100)), window=10)
             ]
@@ -232,33 +232,33 @@ def test_asyncio_calls_share_one_connection(node: RunningNode, redis_server: Pri
 
 
 def test_a_batch_dimension_of_one_is_kept(queue: InputQueue) -> None:
-    y, total = queue.predict({"x": row(1, 2, 3, 4)[np.newaxis]})
+    y, total = queue.predict({"x": row(1, 2, 3, 4)[np.newaxis]}, timeout=60)
 
     assert (y.shape, total.shape) == ((1, 4), (1,))
 
 
 def test_any_input_name_binds_by_position(queue: InputQueue) -> None:
-    assert queue.predict(row(1, 2, 3, 4))[1] == 10
+    assert queue.predict(row(1, 2, 3, 4), timeout=60)[1] == 10
 
 
 def test_other_dtypes_become_the_models_unless_something_is_lost(queue: InputQueue) -> None:
-    assert queue.predict({"x": np.array([1, 2, 3, 4])})[1] == 10
-    assert queue.predict({"x": [1.5, 2.0, 3.0, 4.0]})[1] == 10.5
-    assert queue.predict({"x": np.array([True, False, True, True])})[1] == 3
+    assert queue.predict({"x": np.array([1, 2, 3, 4])}, timeout=60)[1] == 10
+    assert queue.predict({"x": [1.5, 2.0, 3.0, 4.0]}, timeout=60)[1] == 10.5
+    assert queue.predict({"x": np.array([True, False, True, True])}, timeout=60)[1] == 3
 
     with pytest.raises(RecordFailed, match="16777217 of int64 would be lost"):
-        queue.predict({"x": np.array([16777217, 0, 0, 0])})
+        queue.predict({"x": np.array([16777217, 0, 0, 0])}, timeout=60)
 
 
 def test_a_sparse_tensor_is_made_dense(queue: InputQueue) -> None:
-    y, total = queue.predict({"x": [np.array([[1, 3]]), np.array([5.0, 7.0]), np.array([4])]})
+    y, total = queue.predict({"x": [np.array([[1, 3]]), np.array([5.0, 7.0]), np.array([4])]}, timeout=60)
 
     np.testing.assert_array_equal(y, row(1, 11, 1, 15))
     assert total == 12
 
 
 def test_json_text_is_taken_as_the_original_took_it(queue: InputQueue) -> None:
-    assert queue.predict('{"instances": [{"x": [1, 2, 3, 4]}]}')[1] == 10
+    assert queue.predict('{"instances": [{"x": [1, 2, 3, 4]}]}', timeout=60)[1] == 10
 
 
 def test_one_record_that_raises_leaves_its_neighbours_alone(queue: InputQueue) -> None:
@@ -285,13 +285,13 @@ def test_a_record_that_kills_the_worker_is_found_and_the_others_succeed(queue: I
 
 def test_text_images_and_missing_inputs_are_refused_by_name(queue: InputQueue) -> None:
     with pytest.raises(RecordFailed, match=r"input 'x' takes float32 \[N,4\], not text"):
-        queue.predict({"x": ["some", "text"]})
+        queue.predict({"x": ["some", "text"]}, timeout=60)
     with pytest.raises(RecordFailed, match=r"the input x float32 .* takes no image"):
-        queue.predict({"x": b"\xff\xd8\xff no image"})
+        queue.predict({"x": b"\xff\xd8\xff no image"}, timeout=60)
     with pytest.raises(RecordFailed, match="the record's inputs are 'x', 'z'; the model takes x float32"):
-        queue.predict({"x": row(1, 2, 3, 4), "z": row(1)})
+        queue.predict({"x": row(1, 2, 3, 4), "z": row(1)}, timeout=60)
     with pytest.raises(InvalidValue, match="has no inputs"):
-        queue.predict({})
+        queue.predict({}, timeout=60)
 
 
 def test_a_failed_record_reads_as_nan_with_a_reason(queue: InputQueue, output: OutputQueue) -> None:
@@ -326,7 +326,7 @@ def test_the_original_dialect_is_answered_in_kind(
     node: RunningNode, redis_server: PrivateRedis, output: OutputQueue
 ) -> None:
     with InputQueue(port=redis_server.port, name=JOB, dialect="original") as queue:
-        assert queue.predict(row(1, 2, 3, 4))[1] == 10
+        assert queue.predict(row(1, 2, 3, 4), timeout=60)[1] == 10
         queue.enqueue("old", t=row(1, 2, 3, 4))
         queue.enqueue("old-bad", t=row(1))
 
@@ -340,6 +340,7 @@ def test_the_original_dialect_is_answered_in_kind(
     assert "takes float32 [4]" in arrived(output, "old-bad").reason
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_full_queue_refuses_and_says_how_many_it_took(redis_server: PrivateRedis) -> None:
     with redis_server.client() as client, InputQueue(port=redis_server.port, name="full", patience_s=0.1) as queue:
         client.hset(keys.limits_key("full"), "maxQueueLength", "100")
@@ -350,6 +351,7 @@ def test_a_full_queue_refuses_and_says_how_many_it_took(redis_server: PrivateRed
         assert caught.value.accepted == client.xlen("full") == 100
 
 
+@pytest.mark.usefixtures("patient")
 def test_no_node_means_a_timeout_in_time(redis_server: PrivateRedis) -> None:
     with (
         InputQueue(port=redis_server.port, name="nobody") as queue,

@@ -93,17 +93,17 @@ def test_programs_send_their_current_span(
 
     tracer = TracerProvider(shutdown_on_exit=False).get_tracer("program")
     with InputQueue(port=redis_server.port, name=JOB) as queue:
-        queue.predict(ROW)
+        queue.predict(ROW, timeout=60)
         with tracer.start_as_current_span("one") as one:
-            queue.predict(ROW)
+            queue.predict(ROW, timeout=60)
         with tracer.start_as_current_span("many") as many:
             list(queue.predict_many([ROW, ROW]))
         with tracer.start_as_current_span("bad") as bad, pytest.raises(RecordFailed):
-            queue.predict(-ROW)
+            queue.predict(-ROW, timeout=60)
 
     async def ask() -> None:
         async with AsyncInputQueue(port=redis_server.port, name=JOB) as queue:
-            await queue.predict(ROW)
+            await queue.predict(ROW, timeout=60)
 
     with tracer.start_as_current_span("async") as later:
         asyncio.run(ask())
@@ -126,12 +126,12 @@ def test_a_receiver_that_refuses_costs_spans_and_no_answers(
     try:
         with trace.use_span(span), InputQueue(port=redis_server.port, name=JOB) as queue:
             for _ in range(3):
-                queue.predict(ROW)
+                queue.predict(ROW, timeout=60)
         wait_until(lambda: node.heartbeat()["spans_lost"] == 15, "the spans are counted as lost")
     finally:
         receiver.status = 200
     with trace.use_span(span), InputQueue(port=redis_server.port, name=JOB) as queue:
-        queue.predict(ROW)
+        queue.predict(ROW, timeout=60)
     wait_until(lambda: len(receiver.of(1)) == 5, "the spans have come")
     wait_until(lambda: "spans are sent again" in node.log, "the log says it")
     assert node.log.count("no spans are sent") == node.log.count("spans are sent again") == 1

@@ -106,7 +106,7 @@ def test_photos_are_recognised_however_they_are_sent(way: str, queue: InputQueue
 
 
 def test_the_input_binds_by_position_too(queue: InputQueue) -> None:
-    assert_right(PHOTOS[1], top_five(queue.predict(str(PHOTOS[1]))))
+    assert_right(PHOTOS[1], top_five(queue.predict(str(PHOTOS[1]), timeout=60)))
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -22,7 +22,7 @@ from support.running_node import RunningNode, running_node
 from support.wait import wait_until
 
 JOB = "over"
-LEASE_S = 2
+LEASE_S = 6
 
 
 @pytest.fixture(scope="module")
@@ -180,7 +180,7 @@ def test_a_node_that_was_stopped_for_longer_than_its_lease_overwrites_nothing(
         for pid in reversed(processes(stopped)):
             os.kill(pid, signal.SIGCONT)
 
-        wait_until(lambda: stopped.heartbeat().get("repeated") == repeated + 1, "it has come too late")
+        wait_until(lambda: stopped.heartbeat().get("repeated", 0) > repeated, "it has come too late")
         assert client.hgetall(keys.result_prefix(JOB) + "held") == first
         assert np.asarray(output.query_and_delete("held")).tolist() == [1, 7]
 
@@ -195,7 +195,7 @@ def test_a_batch_that_runs_for_longer_than_the_lease_stays_with_its_node(
 
     redelivered, rows = total("redelivered"), total("rows")
     for n in range(2):
-        queue.enqueue(str(n), x=np.array([2.5 * LEASE_S, n], np.float32))
+        queue.enqueue(str(n), x=np.array([1.5 * LEASE_S, n], np.float32))
 
     found = answers(server, 2)
 
@@ -240,8 +240,12 @@ def test_records_that_kill_workers_do_not_stop_a_node_that_starts(own_redis: Pri
     assert {found[str(n)].code for n in range(3)} == {ErrorCode.WORKER_DIED}
 
 
-@pytest.mark.parametrize("later_s", [0.4, 3.5], ids=["while it waits for a worker", "while it runs"])
-def test_a_deadline_that_passes_in_the_node(later_s: float, own_redis: PrivateRedis, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("later_s", "runs_s"), [(0.4, 3), (8, 9)], ids=["while it waits for a worker", "while it runs"]
+)
+def test_a_deadline_that_passes_in_the_node(
+    later_s: float, runs_s: float, own_redis: PrivateRedis, tmp_path: Path
+) -> None:
     with start(tmp_path, own_redis, "slow.py", batchSize=1) as node, own_redis.client() as client:
         deadline_ms = round((time.time() + later_s) * 1000)
 
@@ -250,7 +254,7 @@ def test_a_deadline_that_passes_in_the_node(later_s: float, own_redis: PrivateRe
             client.xadd(JOB, dict(zip(fields[::2], fields[1::2], strict=True)) | more)
 
         add("before", 1)
-        add("late", 3, deadline=deadline_ms)
+        add("late", runs_s, deadline=deadline_ms)
         add("behind", 0)
 
         found = answers(own_redis, 3)

@@ -646,15 +646,15 @@ def test_stop_ends_the_named_job_only(fake_node: Callable[..., subprocess.Popen[
 def test_stop_kills_what_does_not_end(
     fake_node: Callable[..., subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stopping, "_GRACE_S", 0.3)
+    monkeypatch.setattr(stopping, "_GRACE_S", 60.0)
     monkeypatch.setattr(stopping, "_TOLD_EVERY_S", 0.1)
     process = fake_node("a", "pass")
-    Job.of("a").record(record("a", drain_timeout_s=0.1))
+    Job.of("a").record(record("a", drain_timeout_s=-56.0))  # with the grace, 4 s
 
     result = run("stop", "a")
 
     assert process.wait(120) == -signal.SIGKILL
-    assert "job a did not end in 0.4 s and is killed" in result.stderr
+    assert "job a did not end in 4 s and is killed" in result.stderr
     assert "Waiting for job a to finish its records" in result.stdout
     assert result.exit_code == 0
 
