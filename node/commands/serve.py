@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LOOK_S = 0.5
 _TELL_S = 10.0
 _KNOWN_S = 10.0
-_REDIS_S = 1.0
+_REDIS_S = 5.0
 _CONTAINER_MARKS = ("/.dockerenv", "/run/.containerenv")  # of Docker, and of Podman
 
 

@@ -30,7 +30,7 @@ from cluster_serving.node.writer.span_export import check_spans
 if TYPE_CHECKING:
     from cluster_serving.node.models.detect import Detected
 
-_FIRST_ANSWER_S = 2.0  # reports a wrong address soon, even with a long `redisTimeout`
+_FIRST_ANSWER_S = 5.0  # reports a wrong address soon, even with a long `redisTimeout`
 
 
 def check(config: Config) -> None:

@@ -65,8 +65,8 @@ def request_change(job: Job, options: StartOptions, timeout_s: float) -> str:
             timeout_s=timeout_s,
         )
         job.request_change(request)
-        _signal(job)
         try:
+            _signal(job)
             with StartDisplay() as display:
                 event = follow(descriptor, timeout_s + _END_S, display.show, job.running)
         except KeyboardInterrupt:

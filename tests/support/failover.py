@@ -96,7 +96,9 @@ class Failover:
             assert client.wait(1, 60_000) == 1
 
     def begin_planned(self) -> None:
-        """Let the replica take over from a master that lives, and goes on as one until it is told, ten seconds later."""
+        """Let the replica take over from a master that lives, and goes on as one: it may not be told, ten seconds later."""
+        with self.master.client() as client:
+            client.execute_command("ACL", "SETUSER", "default", "-slaveof", "-replicaof")
 
         def has_begun() -> bool:
             try:

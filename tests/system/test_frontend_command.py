@@ -254,7 +254,10 @@ def test_a_frontend_whose_process_ends_before_it_is_ready_ends(redis_server: Pri
         wait_until(lambda: len(frontend.children()) == 2, "its processes are started")
         first, second = frontend.children()
         first.kill()
-        said, _ = process.communicate(timeout=120)
+        try:
+            said, _ = process.communicate(timeout=120)
+        finally:
+            process.kill()
 
     assert process.returncode == ExitCode.FAILED
     assert "a process could not start: killed by SIGKILL; out of memory?" in said
