@@ -143,11 +143,14 @@ def own_redis(tmp_path: Path) -> Iterator[PrivateRedis]:
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call that has little time left waits for Redis nevertheless, which may take long to answer on a busy machine."""
+    """Calls with little time left, and starts, wait for Redis, which may take long to answer on a busy machine."""
     monkeypatch.setattr("cluster_serving.client.protocol.retrying._LEAST_CONNECT_S", 60.0)
     monkeypatch.setattr("cluster_serving.client.threads.admission._LEAST_REPLY_S", 60.0)
     monkeypatch.setattr("cluster_serving.client.threads.replies._LEAST_REPLY_S", 60.0)
     monkeypatch.setattr("cluster_serving.client.aio.replies._INQUIRY_S", 60.0)
+    monkeypatch.setattr("cluster_serving.node.job.redis_server._ANSWER_S", 60.0)
+    monkeypatch.setattr("cluster_serving.node.lifecycle.prepare._FIRST_ANSWER_S", 60.0)
+    monkeypatch.setattr("cluster_serving.node.commands.job_reports._FIRST_ANSWER_S", 60.0)
 
 
 @pytest.fixture

@@ -108,11 +108,9 @@ class RedisWatch:
                     log.error("the embedded Redis cannot be started again; further attempts follow", reason=str(error))
                 self._told = str(error)
                 self._pause_s = self._after_failure.next_s()
-                self._note(problem=str(error))
+                self._note_alone(problem=str(error))
             else:
-                # Alone, because another node may have counted a further start since.
-                with suppress(OSError), redis_server.only_one(self._port):
-                    self._note()
+                self._note_alone()
                 self._after_failure.reset()
                 log.info("the embedded Redis is back", pid=pid, away_s=round(time.monotonic() - self._ended_s, 2))
                 self._told = ""
@@ -153,6 +151,11 @@ class RedisWatch:
             if time.monotonic() > give_up_s:
                 raise RedisUnavailable(f"another program listens on port {self._port}")
             time.sleep(_LINGERING_S / 20)
+
+    def _note_alone(self, *, problem: str = "") -> None:
+        """Note under the lock on the port, because another node may have counted a further start since."""
+        with suppress(OSError), redis_server.only_one(self._port):
+            self._note(problem=problem)
 
     def _note(self, *, restarts: int | None = None, problem: str = "") -> None:
         seen = watched(self._directory)

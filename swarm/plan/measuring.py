@@ -132,9 +132,10 @@ class Stage:
             raise KeyboardInterrupt
         windows = measured.windows[1:]
         took_s = np.concatenate([window.took_s for window in windows])
+        measured_s = sum(window.seconds for window in windows)
         first, last = usages[0], usages[-1]
         # A busy machine may hold a look up, and the load goes on meanwhile.
-        share = sum(window.seconds for window in windows) / (last.at_s - first.at_s)
+        share = measured_s / (last.at_s - first.at_s)
         cpu_s = {kind: share * (after_s - first.cpu_s[kind]) for kind, after_s in last.cpu_s.items()}
         cpu_s["caller"] = sum(window.busy * window.seconds for window in windows)
         rows = [sample.rows for window in windows for sample in window.samples if sample.rows]
@@ -143,7 +144,7 @@ class Stage:
             float(np.mean(rows)) if rows else 1.0,
             share * (last.redis_bytes - first.redis_bytes) / took_s.size,
             _US * float(np.median(took_s)),
-            took_s.size / sum(window.seconds for window in windows),
+            took_s.size / measured_s,
         )
 
     def batch(self) -> int:

@@ -28,6 +28,12 @@ def whole_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_queue, "_SLOW_S", 60.0)
 
 
+@pytest.fixture
+def long_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of a thread waits for its result in one read, and not in one a second: what the test does falls into a read."""
+    monkeypatch.setattr("cluster_serving.client.threads.replies.Replies._read_for_all.__defaults__", (60.0, None))
+
+
 @pytest.fixture(params=[ThreadClient, AsyncioClient], ids=["threads", "asyncio"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     """Makes clients of one kind, and closes them."""

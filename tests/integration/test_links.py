@@ -113,11 +113,10 @@ def test_a_connection_is_closed_by_the_call_under_way_and_not_beside_it(
     assert threading.current_thread() not in closers
 
 
+@pytest.mark.usefixtures("long_reads")
 def test_close_of_a_queue_leaves_the_connection_to_the_call_that_waits(
-    served_redis: PrivateRedis, closers: list[threading.Thread], monkeypatch: pytest.MonkeyPatch
+    served_redis: PrivateRedis, closers: list[threading.Thread]
 ) -> None:
-    reading = "cluster_serving.client.threads.replies.Replies._read_for_all"
-    monkeypatch.setattr(f"{reading}.__defaults__", (60.0, None))  # the close comes during a read
     queue, waiting = InputQueue(port=served_redis.port), list[threading.Thread]()
 
     def ask() -> None:

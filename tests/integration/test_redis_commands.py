@@ -38,13 +38,11 @@ def run(*words: str) -> Result:
 
 
 @pytest.fixture
-def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[int]:
+def port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patient: None) -> Generator[int]:
     """Job `a` has started a Redis on this port; job `b` uses it."""
     monkeypatch.setenv("CLUSTER_SERVING_HOME", str(tmp_path / "home"))
     monkeypatch.delenv("REDIS_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(redis_server, "_ANSWER_S", 60.0)
-    monkeypatch.setattr("cluster_serving.node.lifecycle.prepare._FIRST_ANSWER_S", 60.0)
     port = free_port()
     said: list[str] = []
     url = f"localhost:{port}"

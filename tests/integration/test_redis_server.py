@@ -22,11 +22,7 @@ from support.busy_redis import busy
 from support.private_redis import PrivateRedis, free_port, rewrite_file
 from support.wait import wait_until
 
-
-@pytest.fixture(autouse=True)
-def patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Redis of a busy machine may take long to answer."""
-    monkeypatch.setattr(redis_server, "_ANSWER_S", 60.0)
+pytestmark = pytest.mark.usefixtures("patient")
 
 
 @pytest.fixture

@@ -177,13 +177,12 @@ def test_the_reason_is_told_why_no_sentinel_names_a_master(
         own_redis.start()
 
 
+@pytest.mark.usefixtures("long_reads")
 def test_a_planned_failover_is_followed_while_the_former_master_still_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the event: the look that each second brings would come too late."""
     monkeypatch.setattr(master, "_INTERVAL_S", 600.0)
-    reading = "cluster_serving.client.threads.replies.Replies._read_for_all"
-    monkeypatch.setattr(f"{reading}.__defaults__", (60.0, None))  # the cut comes during a read
     with failover(tmp_path) as servers, InputQueue(url=servers.url) as queue, InputQueue(url=servers.url) as waiting:
         client: Any = RedisSettings.parse(servers.url).client()  # as the heartbeat's
         client.set("beat", "before")

@@ -233,6 +233,7 @@ def test_a_user_that_may_neither_list_the_node_nor_ask_for_the_memory_serves_pro
             assert queue.predict(np.ones(4, np.float32), timeout=60)[1] == 4
         assert node.log.count("frontends cannot find this node") == 1
         assert "no heartbeat: Redis refuses it" not in node.log
+        assert not re.search(r'cannot be reached" reason="[^"]*(NOPERM|no permissions)', node.log)
         assert node.stop() == 0
 
 

@@ -101,10 +101,10 @@ def test_a_timeout_is_a_number_of_seconds(frontend: RunningFrontend, value: str)
 
 def test_what_is_not_there_in_time_is_504(frontend: RunningFrontend) -> None:
     wait_until(lambda: in_a_millisecond(frontend), "no heartbeat tells of records of another test")
-    reply = call(frontend, f"/predict/{SLOW}?timeout=2", {"instances": [TENTH] * 60})
+    reply = call(frontend, f"/predict/{SLOW}?timeout=8", {"instances": [TENTH] * 240})
 
-    # Some of the records have been answered by then, and are, but where the machine is busy.
-    assert reply.status in (200, 504)
+    # Some of the records have been answered by then, and are.
+    assert reply.status == 200
     assert {error["code"] for error in reply.body["errors"]} == {"DeadlineExceeded"}
     assert wait_until(lambda: in_a_millisecond(frontend), "the others are answered") == 504
 

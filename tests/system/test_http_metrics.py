@@ -48,7 +48,9 @@ def frontend(redis_server: PrivateRedis, tmp_path_factory: pytest.TempPathFactor
             _predict(frontend)
         answered = "cluster_serving_records_answered_total", "measured"
         wait_until(lambda: _of_job(_samples(frontend), *answered) == _PREDICTIONS, "the node has told of all")
-        wait_until(lambda: _count(frontend, "request.predict") == _PREDICTIONS, "both processes have told of all")
+        wait_until(
+            lambda: _timers(frontend)["zoo.serving.request.predict"]["count"] == _PREDICTIONS, "both have told of all"
+        )
         yield frontend
 
 
@@ -66,10 +68,6 @@ def _predict(frontend: RunningFrontend) -> None:
 
 def _timers(frontend: RunningFrontend) -> dict[str, dict[str, Any]]:
     return {row["name"]: row for row in json.loads(_get(frontend, "*/*")[1])}
-
-
-def _count(frontend: RunningFrontend, stage: str) -> int:
-    return int(_timers(frontend)[f"zoo.serving.{stage}"]["count"])
 
 
 def _samples(

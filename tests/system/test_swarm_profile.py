@@ -52,7 +52,7 @@ def test_a_profile_has_the_costs_of_every_process(tmp_path: Path) -> None:
     assert (found.model, found.batch, found.threads) == (str(model), 2, 1)
     assert 8000 < found.payload_bytes < 8500
     assert 8000 < found.memory_bytes < 20_000
-    assert 6000 < found.result_bytes < 11_000  # a record on its way to the node takes 8,200 more
+    assert 7000 < found.result_bytes < 9500  # a record on its way to the node takes 8,200 more
     assert found.worker_bytes > 1_000_000
     costs = {kind: getattr(found, kind) for kind in ("redis", "reader", "worker", "writer", "caller", "frontend")}
     assert all(cost.seconds(1) > 0 for cost in costs.values()), costs

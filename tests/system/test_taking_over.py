@@ -180,7 +180,7 @@ def test_a_node_that_was_stopped_for_longer_than_its_lease_overwrites_nothing(
         for pid in reversed(processes(stopped)):
             os.kill(pid, signal.SIGCONT)
 
-        wait_until(lambda: stopped.heartbeat().get("repeated", 0) > repeated, "it has come too late")
+        wait_until(lambda: stopped.heartbeat().get("repeated") == repeated + 1, "it has come too late")
         assert client.hgetall(keys.result_prefix(JOB) + "held") == first
         assert np.asarray(output.query_and_delete("held")).tolist() == [1, 7]
 

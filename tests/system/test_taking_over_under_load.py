@@ -4,7 +4,7 @@ import itertools
 import os
 import threading
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from support.clients import in_background
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
+from support.slots import ring_path
 from support.wait import wait_until
 
 JOB = "busy"
@@ -88,12 +89,8 @@ def test_suspects_that_others_finish_meanwhile_do_not_hold_up_new_records(
 
 def ring_of(node: RunningNode) -> Ring:
     """The ring of a node of one worker, as its own processes see it."""
-    for path in Path(f"/proc/{node.process.pid}/fd").iterdir():
-        with suppress(FileNotFoundError):  # closed since
-            if "cluster-serving-ring" not in str(path.readlink()):
-                continue
-            return Ring(Geometry(slots=6, batch=8, slot_bytes=SLOT_BYTES, workers=1), os.open(path, os.O_RDWR))
-    raise AssertionError("it has no ring")
+    geometry = Geometry(slots=6, batch=8, slot_bytes=SLOT_BYTES, workers=1)
+    return Ring(geometry, os.open(ring_path(node.process.pid), os.O_RDWR))
 
 
 def test_a_clock_that_is_set_makes_no_record_late_for_long(own_redis: PrivateRedis, tmp_path: Path) -> None:

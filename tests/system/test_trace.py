@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -96,8 +97,9 @@ def test_the_stages_sum_to_the_total(node: RunningNode, redis_server: PrivateRed
     sums_ms = [sum(result.stages.values()) for _, result in found]
     print(totals_ms, [result.stages for _, result in found])
     assert all(of_stages <= total + CLOCK_MS for of_stages, total in zip(sums_ms, totals_ms, strict=True))
-    # The writer's last step is in the total alone, and a busy machine may hold it up.
-    assert min(total - of_stages for of_stages, total in zip(sums_ms, totals_ms, strict=True)) < 0.1 * max(totals_ms)
+    # The writer's last step is in the total alone, and a busy machine may hold it up for one of the records.
+    shares = [of_stages / total for of_stages, total in zip(sums_ms, totals_ms, strict=True)]
+    assert statistics.median(shares) == pytest.approx(1, abs=0.1)
     assert all(result.stages["run"] >= 1000 * SLEEP_S for _, result in found)
     waits_ms = [total - result.stages["run"] for total, (_, result) in zip(totals_ms, found, strict=True)]
     assert waits_ms[3] > 2 * 1000 * SLEEP_S, "the last one waited for the others"

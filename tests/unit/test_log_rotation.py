@@ -56,9 +56,8 @@ def test_a_log_that_cannot_be_copied_stays(path: Path) -> None:
 
 
 def test_lines_are_whole_and_in_order_while_others_append(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        log_rotation, "_COPIES", 10_000_000
-    )  # a busy machine may stop a process in the middle of a line
+    # A busy machine may stop a process in the middle of a line.
+    monkeypatch.setattr(log_rotation, "_COPIES", 10_000_000)
     ended = threading.Event()
 
     def append() -> None:
