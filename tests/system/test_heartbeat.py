@@ -34,6 +34,13 @@ TENSORBOARD = {"tensorboardDir": "runs", "logInterval": 1} if find_spec("tensorb
 
 
 @pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
+    """A Redis whose memory is measured: it never rewrites its file, for which Redis 6.2 takes 10 MB for a while."""
+    with private_redis(tmp_path_factory.mktemp("redis"), "--auto-aof-rewrite-percentage", "0") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
 def shared(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     with running_node(tmp_path_factory.mktemp("node"), server, **SETTINGS, **TENSORBOARD) as node:
         yield node
