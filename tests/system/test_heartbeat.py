@@ -21,6 +21,7 @@ from cluster_serving.client import InputQueue, keys
 from cluster_serving.client.wire.values import encode_record
 from cluster_serving.node.job.redis_kind import counted_memory
 from support.busy_redis import busy
+from support.held_starts import held_starts
 from support.models import MODELS, affine
 from support.private_redis import PrivateRedis, private_redis
 from support.proxy import proxy
@@ -41,9 +42,18 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
 
 
 @pytest.fixture(scope="module")
-def shared(server: PrivateRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
-    with running_node(tmp_path_factory.mktemp("node"), server, **SETTINGS, **TENSORBOARD) as node:
-        yield node
+def held(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of `held_starts` for the shared node."""
+    return tmp_path_factory.mktemp("shared") / "held"
+
+
+@pytest.fixture(scope="module")
+def shared(server: PrivateRedis, held: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", held_starts(held))
+        with running_node(tmp_path_factory.mktemp("node"), server, **SETTINGS, **TENSORBOARD) as node:
+            patch.undo()
+            yield node
 
 
 @pytest.fixture
@@ -65,11 +75,13 @@ def states_of(node: RunningNode, stop: threading.Event, found: list[str]) -> Non
             found.append(state)
 
 
-def test_a_node_whose_worker_is_gone_is_unready_until_another_is_there(node: RunningNode) -> None:
+def test_a_node_whose_worker_is_gone_is_unready_until_another_is_there(node: RunningNode, held: Path) -> None:
     (worker,) = node.children("worker")
+    (held / "worker").touch()
     worker.kill()
 
     wait_until(lambda: node.heartbeat().get("state") == "unready", "it says that it cannot answer")
+    (held / "worker").unlink()
     wait_until(lambda: node.heartbeat().get("state") == "ready", "it can again")
 
 
