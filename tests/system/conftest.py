@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.held_starts import held_starts
 from support.private_redis import PrivateRedis, private_redis
 from support.swarm import images
 from support.swarm.lab import Lab, running_lab, why_not
@@ -24,6 +25,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateRedis]:
     """A Redis for the tests of one file, which may stop it, limit it, or fill it."""
     with private_redis(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture
+def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The directory of `held_starts` for processes that are started from here on."""
+    directory = tmp_path / "held"
+    monkeypatch.setenv("PYTHONPATH", held_starts(directory))
+    return directory
 
 
 @pytest.fixture(scope="session")

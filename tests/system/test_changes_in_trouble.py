@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from cluster_serving.client import InputQueue, keys
-from support.held_starts import held_starts
 from support.models import MODELS
 from support.private_redis import PrivateRedis
 from support.running_node import RunningNode, running_node
@@ -31,14 +30,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     here.mkdir()
     monkeypatch.chdir(here)
     return here
-
-
-@pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The directory of `held_starts` for processes that are started from here on."""
-    directory = tmp_path / "held"
-    monkeypatch.setenv("PYTHONPATH", held_starts(directory))
-    return directory
 
 
 @pytest.fixture

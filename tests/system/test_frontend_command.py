@@ -21,7 +21,6 @@ from cluster_serving.client.extras import install_command
 from cluster_serving.client.servers.process.exit_codes import ExitCode
 from cluster_serving.frontend.cli import frontend as command
 from support.certificates import PASSWORD, write_certificates
-from support.held_starts import held_starts
 from support.private_redis import PrivateRedis, free_port
 from support.running_frontend import RunningFrontend, running_frontend
 from support.wait import wait_until
@@ -248,11 +247,10 @@ def test_a_process_that_dies_is_replaced(shared: RunningFrontend) -> None:
     assert "killed by SIGKILL; out of memory?" in shared.log
 
 
-def test_a_frontend_whose_process_ends_before_it_is_ready_ends(redis_server: PrivateRedis, tmp_path: Path) -> None:
+def test_a_frontend_whose_process_ends_before_it_is_ready_ends(held: Path, redis_server: PrivateRedis) -> None:
     command = [*COMMAND, "--port=0", "--redis-url", redis_server.url, "--interface=127.0.0.1", "--workers=2"]
-    environment = os.environ | {"PYTHONPATH": held_starts(tmp_path / "held")}
-    (tmp_path / "held" / "cluster_serving.frontend.server.process").touch()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    (held / "cluster_serving.frontend.server.process").touch()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         frontend = psutil.Process(process.pid)
         wait_until(lambda: len(frontend.children()) == 2, "its processes are started")
         first, second = frontend.children()

@@ -142,12 +142,14 @@ def test_two_lanes_give_way_to_one_and_come_back_without_a_lost_record(
 
 
 def test_lanes_that_are_given_up_before_all_serve_answer_what_some_have_read(
-    turned: Turning, caller: Callable[[], Caller], own_redis: PrivateRedis
+    held: Path, turned: Turning, caller: Callable[[], Caller], own_redis: PrivateRedis
 ) -> None:
+    (held / "reader").touch()
     lanes = turned.make(arrangement(1, 1))
     lanes.start()
     turned.until(lambda: "reader-1" in children(lanes), "readers start")
     children(lanes)["reader-1"].signal(signal.SIGSTOP)
+    (held / "reader").unlink()
     turned.until(lambda: lanes.answering, "the other lane serves")
     calls = caller()
     turned.until(calls.more(), "calls are answered")
